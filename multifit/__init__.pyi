@@ -4,7 +4,7 @@ from . import loggers, losses, metrics, schedules
 from .array_batches import batches
 from .delta_m import DeltaM
 from .distributed import Sharded, World, connect
-from .engines.shares import Shards
+from .engines.batch import Shards
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
 from .events import Handler, Priority

@@ -246,7 +246,7 @@ def profile(
     raise_problems(loader_problems("train_data", data, once=False))
     watch = Stopwatch(clock, engine.wait)
     events = TimedEvents(estimator, event_handlers, watch)
-    with engine.trial_run(data, "train_data", "profile"):
+    with engine.trial_run(data, "train_data"):
         hooks = TrainingHooks(events)
         engine.restart(hooks, events.takes_outputs(TRAINING_EVENTS))
         stage = engine.session.stages[TRAIN]

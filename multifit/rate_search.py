@@ -134,11 +134,11 @@ def find_learning_rate(
     if not start < end:
         raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
     rates = [float(rate) for rate in np.geomspace(start, end, batches)]
-    with engine.trial_run(data, "data", "find_learning_rate") as (run, iterator):
+    with engine.trial_run(data, "data") as (run, iterator):
         trainers = _select(engine.session.trainers.get(), trainer)
         next(iterator)  # the first batch is in `run`
         rest = iterator if one_shot(data) else chain(iterator, engine.session.readers[TRAIN].repeat(data))
-        losses = _train(engine, run.train, rest, rates, trainers)
+        losses = _train(engine, run.train.batch, rest, rates, trainers)
     return RateSearch(rates[: len(losses)], losses)
 
 
@@ -154,17 +154,21 @@ def _select(trainers: Mapping[str, Trainer], name: str | None) -> list[Trainer]:
 
 def _train(
     engine: Engine,
-    result: Any,
+    first: Any,
     batches: Iterator[Any],
     rates: Sequence[float],
     trainers: Sequence[Any],
 ) -> list[float]:
-    """Train with one rate after the other; return the loss before each update."""
-    step, losses = engine.train_step(), list[float]()
+    """Train on a first batch, then on others, with one rate after the other; return the losses."""
+    step, losses, raw = engine.train_step(), list[float](), None
     best, mean = math.inf, RunningMean()
     while True:
-        # read before the update, so that errors of the forward pass are raised here
-        loss = result.loss()
+        try:
+            result = step.run(step.split(raw) if losses else first)
+        except Exception as error:
+            note_place(error, f"finding the learning rate, batch {len(losses) + 1}")
+            raise
+        loss = result.loss()  # read before the update, so that errors of the forward pass are raised here
         if not math.isfinite(loss):
             break
         losses.append(loss)
@@ -178,11 +182,6 @@ def _train(
             trainer.hold(rates[len(losses) - 1])
         step.learn(result)
         engine.session.state.step += 1  # trainers, weights and methods of balancing depend on it
-        try:
-            result = step.forward(step.fetch(raw))
-        except Exception as error:
-            note_place(error, f"finding the learning rate, batch {len(losses) + 1}")
-            raise
     if not losses:
         raise ValueError("find_learning_rate: the first batch's loss is not finite; nothing was updated")
     return losses

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 # A run's streams of random numbers: the number of a stream is hashed together with the run's seed.
-STEP, EPOCH, RANK, READ, AHEAD = range(5)
-RERUN_STEP = 2  # the same as RANK, but more numbers follow it
+STEP, EPOCH, RANK, READ, AHEAD, TRAIN = range(6)
 SEEDERS: list[Callable[[int], object]] = []  # they seed the operators' generators
 _last: list[int] = []  # the last seed, if any
 

@@ -63,5 +63,5 @@ def float16_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     from multifit.gluon.graph import lower as precision
 
     rules = precision.Rules(low=("Activation",), either=("Pooling",))
-    monkeypatch.setitem(precision.PRECISIONS, "float16", precision.Precision("float16", rules))
+    monkeypatch.setitem(precision.LOWER, "float16", lambda: rules)
     monkeypatch.setattr(precision, "cpu_supports_bfloat16", lambda: True)

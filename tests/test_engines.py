@@ -95,7 +95,7 @@ def test_a_net_of_torch_runs_with_torch() -> None:
 
 
 def test_loaders_of_no_library_are_read_as_they_are() -> None:
-    assert Loaders().own([])
+    assert Loaders().reads([])
 
 
 def test_loaders_that_a_sampler_divides_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,9 @@ ONLY = {
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "waiting", "user_code", "in_place_call", "graph", "operator_times", "ops", "losses", "data",
-    "ranks", "optim", "metrics", "step", "handler_arrays", "model", "balance", "session", "check", "evaluation",
-    "train_step", "trial_run", "export", "snapshot", "engine", "__init__",
+    "compat", "user_code", "in_place_call", "graph", "ops", "losses", "data", "ranks", "optim", "metrics",
+    "step", "handler_arrays", "model", "balance", "session", "check", "export", "snapshot",
+    "engine", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

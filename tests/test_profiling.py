@@ -18,7 +18,7 @@ from multifit import (
     TrainerSpec,
     WeightAveraging,
 )
-from multifit.gluon import operator_times as profiler
+from multifit.gluon import engine as profiler
 from multifit.profiling import Operator, Part, Profile, Stopwatch
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
@@ -215,7 +215,7 @@ def test_no_file_is_left_and_no_device_is_deleted(tmp_path: Any, monkeypatch: An
 
 
 def test_without_mxnets_profiler_everything_else_is_measured(monkeypatch: Any) -> None:
-    monkeypatch.setitem(profiler.ON, "profile_api", "perhaps")  # which MXNet refuses
+    monkeypatch.setitem(profiler.PROFILER_ON, "profile_api", "perhaps")  # which MXNet refuses
     profile = make_estimator().profile(batches(), 2)
     assert profile.operators == () and profile.wall > 0
     assert "no operators are shown: MXNet's profiler cannot be used" in str(profile)

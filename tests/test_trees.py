@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multifit.engines.batch import arrays_in, as_numpy, names_in
 from multifit.engines.identity import parameter_differences
-from multifit.engines.raw_batches import arrays_in, as_numpy, names_in
 from multifit.engines.trees import Trees
 
 

@@ -1,7 +1,7 @@
 """Checks of the declarations against real data. They return problems and never raise."""
 
 from .batches import batch_axis_problems, bind_slots, form_problems, is_masked, slot_problems
-from .images import CHANNELS_FIRST, channel_doubts, has_channels_last
+from .images import CHANNELS_FIRST, channel_doubts, channels_hint, has_channels_last
 from .labels import (
     LENGTH,
     RESHAPED,
@@ -29,6 +29,7 @@ __all__ = [
     "bind_outputs",
     "bind_slots",
     "channel_doubts",
+    "channels_hint",
     "counted_labels_problem",
     "elementwise_problem",
     "form_problems",

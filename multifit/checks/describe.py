@@ -48,3 +48,9 @@ def structure(tree: object, depth: int = 0) -> str:
     if isinstance(tree, (list, tuple)):
         return "[" + ", ".join(structure(item, depth + 1) for item in tree) + "]"
     return array(tree)
+
+
+def call(where: str, arguments: Iterable[tuple[str, object]]) -> str:
+    """Return what was called and with what, such as ``losses["kind"], called with outputs.kind (8, 2)``."""
+    given = ", ".join(f"{name} {structure(value)}" for name, value in arguments)
+    return f"{where}, called with {given}" if given else where

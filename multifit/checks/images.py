@@ -1,6 +1,6 @@
 """What the shape of an image says."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..protocols import Shape
@@ -15,6 +15,12 @@ CHANNELS_FIRST = (
 def has_channels_last(shape: Shape) -> bool:
     """Whether a batch of this shape looks like square images (N, H, W, C) of 1, 3 or 4 channels."""
     return len(shape) == 4 and shape[1] == shape[2] > 4 and shape[3] in (1, 3, 4)
+
+
+def channels_hint(arguments: Iterable[tuple[str, Any]]) -> str:
+    """Return the way out after an error about channels; "" if no argument looks like images."""
+    shapes = (tuple(getattr(value, "shape", ())) for _, value in arguments)
+    return f"; {CHANNELS_FIRST}" if any(map(has_channels_last, shapes)) else ""
 
 
 def channel_doubts(images: Mapping[str, Any], channels: Collection[int]) -> Iterator[str]:

@@ -62,7 +62,6 @@ def counted_labels_problem(
     classes: int | None,
     kind: str,
     count: int,
-    batch: int,
     *,
     taken: str = ", which MXNet took for other classes",
 ) -> Problem:
@@ -70,26 +69,25 @@ def counted_labels_problem(
 
     `count` is the number of wrong labels in all batches of a `kind`, "training" or "evaluation", that the
     figures cover; without `classes`, of rows along the first axis of the slot, `where`, with numbers that are
-    not finite. `batch` is the number of the first such batch, and `taken` says what became of the labels.
-    The message names no epoch, because a training loop of the user's own has none.
+    not finite. `taken` says what became of the labels. The message names no epoch, because a training loop of
+    the user's own has none.
     """
-    first = f"first in {kind} batch {batch}"
     if classes is None:
         rows = counted(count, "row")
-        return Problem("data", f"{where} held NaN or infinity in {rows}, {first}{_fix(where)}")
-    start = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
-    wrong = f"not among the classes 0 … {classes - 1}{taken}"
-    return Problem("data", f"{start}{wrong}: fix the labels; if a value means {_ignored(name)}")
+        return Problem("data", f"{where} held NaN or infinity in {rows}, in {kind}{_fix(where)}")
+    held = f'{where}: in {kind}, the label "{name}" held {counted(count, "value")} not among the classes'
+    fix = f"fix the labels; if a value means {_ignored(name)}"
+    return Problem("data", f"{held} 0 … {classes - 1}{taken}: {fix}")
 
 
-def partly_missing_problem(where: str, name: str, kind: str, count: int, batch: int | None = None) -> Problem:
+def partly_missing_problem(where: str, name: str, kind: str, count: int) -> Problem:
     """Return the problem of samples that have only a part of a label, for a loss or a metric of whole ones.
 
     `count` is the number of values that are missing in such samples: in all batches of a `kind`, "training"
-    or "evaluation", of which `batch` is the first, or without `batch`, in one batch.
+    or "evaluation", or in one batch, for which `kind` is "".
     """
     values = f'{counted(count, "value")} of "{name}" {"is" if count == 1 else "are"} missing'
-    first = "" if batch is None else f" (first in {kind} batch {batch})"
+    when = f" (in {kind})" if kind else ""
     fix = (
         "return a loss for each value, in the label's shape, or use one that does, as L2Loss or MSELoss"
         if where.startswith("losses")
@@ -98,7 +96,7 @@ def partly_missing_problem(where: str, name: str, kind: str, count: int, batch: 
     mask = f'LabelSpec("{name}", missing="known"), labels=["{name}", "known"]'
     return Problem(
         "data",
-        f"{where}: {values} in samples that have others{first}, and it takes whole samples; {fix}; or let it "
+        f"{where}: {values} in samples that have others{when}, and it takes whole samples; {fix}; or let it "
         f"take the mask too and leave them out: {mask}",
     )
 

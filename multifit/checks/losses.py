@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..errors import Problem, counted
+import numpy as np
+
+from ..errors import Problem, SpecError, counted
+from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import listed
+from ..spec.plan import function_name
 from ..spec.terms import Term
 from . import describe
+
+NO_GRADIENT = (
+    "returns numbers that autograd has not computed from the outputs, so they train nothing; compute them "
+    "from the outputs, without {}, or give weight=0 to only measure the loss"
+)
+
+Gradients = Sequence[tuple[Numbers, Numbers]]
+"""Gradients of a loss for incoming gradients of 1 and of 4, by output."""
 
 
 def absent_problems(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
@@ -73,3 +86,53 @@ def class_weights_problem(term: Term, classes: int | None) -> str | None:
     elif isinstance(weights, Mapping) and max(weights) >= classes:
         found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
     return f"{term.where}: class_weights {found}" if found else None
+
+
+def has_values(parts: Sequence[Any], masks: Sequence[Any]) -> bool:
+    """Whether all parts of a loss have a value for each value of its labels, and samples have several.
+
+    `masks` say which values of the labels are present.
+    """
+    samples, sizes = len(masks[0]), {math.prod(mask.shape) for mask in masks}
+    size = max(sizes)
+    return (
+        size > samples
+        and sizes <= {samples, size}
+        and all(tuple(each.shape[:1]) == (samples,) and math.prod(each.shape) == size for each in parts)
+    )
+
+
+def check_weights(term: Term, values: Any, weight: Any) -> None:
+    """Raise SpecError unless there is a weight for each of a loss's values, or for each sample."""
+    sizes = len(weight), math.prod(values.shape)
+    if values.shape[:1] != weight.shape[:1] or math.prod(weight.shape) not in sizes:
+        raise SpecError(
+            f"{term.where}: its weights are {describe.array(weight)}, and it returns "
+            f"{describe.array(values)}; return a value for each weight, or give a weight for each sample"
+        )
+
+
+def check_rows(term: Term, values: Any, samples: int, way_out: str = "") -> None:
+    """Raise SpecError unless a loss whose label may be missing returns something for each sample."""
+    if tuple(values.shape[:1]) != (samples,):
+        raise SpecError(
+            f"{term.where}: its label may be missing, and it returns {describe.array(values)} for "
+            f"{samples} samples; return a value for each sample, so that some can be left out{way_out}"
+        )
+
+
+def are_scaled(gradients: Gradients, factor: float) -> bool:
+    """Whether an incoming gradient of 4 gives a multiple of what 1 gives; numbers that are not finite may."""
+    finite = [(one, four) for one, four in gradients if np.isfinite(one).all()]
+    return all(np.allclose(four, factor * one, rtol=1e-3, atol=1e-12) for one, four in finite)
+
+
+def weight_problem(loss: Any, gradients: Gradients, way_out: str) -> str | None:
+    """Return what is wrong if a loss ignores the gradient that it receives, and so its weight; else None."""
+    if are_scaled(gradients, 4):
+        return None
+    same = "the same gradient" if are_scaled(gradients, 1) else "one that is not four times as large"
+    return (
+        f"{function_name(loss)} ignores its weight: an incoming gradient four times as large gave {same}, so "
+        f"weights and normalisation have no effect; {way_out}"
+    )

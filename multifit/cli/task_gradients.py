@@ -154,7 +154,7 @@ class TaskGradients(Handler):
 
     def _after(self, estimator: Any, batch: Any, gradients: Gradients) -> Numbers:
         """Return the tasks' losses after a step by these gradients, which is then taken back."""
-        with estimator._runner.preserved():
+        with estimator._engine.preserved():
             self._run(estimator, batch, None, gradients)
             self._run(estimator, batch, None)
         return np.array([self._losses.get(name, np.nan) for name in self.names])

@@ -2,7 +2,7 @@
 
 from .arrays import Arrays
 from .dry_run import DryRun
-from .engine import Engine, Setup, Timer, untimed
+from .engine import Engine, Setup
 from .first_batches import FirstBatches, Peeked
 from .registry import (
     AUTO,
@@ -16,7 +16,10 @@ from .registry import (
     needs_torch,
     precision_name,
 )
+from .result import StepResult
 from .session import Session
+from .train_step import Timer, TrainStep, untimed
+from .trainers import Trainers
 
 __all__ = [
     "AUTO",
@@ -31,7 +34,10 @@ __all__ = [
     "Peeked",
     "Session",
     "Setup",
+    "StepResult",
     "Timer",
+    "TrainStep",
+    "Trainers",
     "choose_engine",
     "engine_module",
     "library_of",

@@ -1,4 +1,4 @@
-"""The slots that are added to batches, as far as all engines have them in common."""
+"""The slots that are added to batches: where labels are present, weights of values, and carried state."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..checks import describe
-from ..errors import DataError, Problem
+from ..errors import DataError, Problem, SpecError
 from ..protocols import Shape
 from ..spec import LabelSpec, TaskSpec
 from ..spec.names import NAN, listed
-from ..spec.parsing import is_missable
+from ..spec.parsing import is_missable, presence
 from ..spec.terms import Term
 from ..spec.validate import BALANCED
 
@@ -23,25 +23,31 @@ KnownLabels = dict[str, tuple[Shape, Any]]
 class MissingLabels(ABC):
     """Replaces missing labels before a loss sees them: masking the loss afterwards would leave NaN gradients.
 
-    `labels` are all labels of a spec by name. `known` holds the shapes and dtypes that batches have shown,
-    and is kept up to date.
+    `specs` are all labels of a spec by name; `labels` are those that may be missing. `known` holds the shapes
+    and dtypes that batches have shown, and is kept up to date.
     """
 
-    def __init__(self, labels: Mapping[str, LabelSpec], known: KnownLabels | None = None) -> None:
-        self._labels = {name: label for name, label in labels.items() if is_missable(label)}
-        masks = {label.missing for label in self._labels.values() if isinstance(label.missing, str)} - {NAN}
-        self._optional = list(dict.fromkeys([*self._labels, *sorted(masks)]))
+    def __init__(self, specs: Mapping[str, LabelSpec], known: KnownLabels | None = None) -> None:
+        self.labels = {name: label for name, label in specs.items() if is_missable(label)}
+        masks = {label.missing for label in self.labels.values() if isinstance(label.missing, str)} - {NAN}
+        self._optional = list(dict.fromkeys([*self.labels, *sorted(masks)]))
         self._known: KnownLabels = {} if known is None else known
-
-    def __bool__(self) -> bool:
-        return bool(self._labels)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._labels
 
     @abstractmethod
     def full(self, shape: Shape, value: float, dtype: Any) -> Any:
         """Return an array that is filled with a value."""
+
+    @abstractmethod
+    def constant(self, values: Any, number: int) -> Any:
+        """Return an array of the shape of `values`, of 0 or 1."""
+
+    @abstractmethod
+    def spread(self, column: Any, values: Any) -> Any:
+        """Return an array with one number a sample in the shape of `values`."""
+
+    @abstractmethod
+    def masked(self, values: Any, present: Any, dtype: Any) -> tuple[Any, Any]:
+        """Return values of this dtype, with 0 where none is present, and `present` in float32."""
 
     @abstractmethod
     def can_represent(self, dtype: Any, value: float) -> bool:
@@ -50,6 +56,19 @@ class MissingLabels(ABC):
     @abstractmethod
     def dtype_name(self, dtype: Any) -> str:
         """Return the name of a dtype, such as float32."""
+
+    def replace(self, batch: Any, target: Callable[[str, Any], Any]) -> None:
+        """Put 0 in place of a batch's missing values, and add slots that say what is present.
+
+        ``target(name, dtype)`` returns the dtype to which a label is then cast; None if its own is fine.
+        """
+        for _, slots, _ in batch.devices():
+            for name, label in self.labels.items():
+                if (values := slots.get(name)) is not None:  # labels may be left out when predicting
+                    dtype = target(name, values.dtype) or values.dtype
+                    slots[name], slots[presence(name)] = self.masked(
+                        values, self._present(label, slots), dtype
+                    )
 
     def fill_in(self, arrays: dict[str, Any], batch_axis: int) -> tuple[dict[str, Any], list[Problem]]:
         """Return a batch's arrays, with arrays of missing values for labels that are None, and problems."""
@@ -69,22 +88,39 @@ class MissingLabels(ABC):
 
     def problem_of(self, name: str, dtype: Any) -> str | None:
         """Return why an array of this dtype cannot say that a label is missing, or None."""
-        missing = self._labels[name].missing if name in self._labels else None
+        missing = self.labels[name].missing if name in self.labels else None
         value = math.nan if missing == NAN else missing
         if isinstance(value, (str, type(None))) or self.can_represent(dtype, value):
             return None
-        kind, lacks = self.dtype_name(dtype), "NaN" if missing == NAN else f"{value:g}"
-        return f'the label "{name}" is {kind}, which has no {lacks}; give floats, or missing= another value'
+        lacks = "NaN" if missing == NAN else f"{value:g}"
+        return (
+            f'the label "{name}" is {self.dtype_name(dtype)}, which has no {lacks}; give floats, or missing= '
+            "another value"
+        )
 
     def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> Any:
         """Return a label's array for `size` samples that lack it, like a batch of this shape and dtype."""
-        missing: Any = self._labels[name].missing if name in self._labels else 0
+        missing: Any = self.labels[name].missing if name in self.labels else 0
         value = {NAN: math.nan}.get(missing, 0) if isinstance(missing, str) else missing
         return self.full((size, *shape[1:]), value, dtype)
 
-    def misfit(self, label: LabelSpec, mask: Any, values: Any) -> DataError:
-        """Return the error about a mask that fits neither the samples of a label nor its values."""
-        return DataError(
+    def _present(self, label: LabelSpec, slots: Mapping[str, Any]) -> Any:
+        """Return where a label is present, in its shape; raises DataError if a mask does not fit it."""
+        values, missing = slots[label.name], label.missing
+        if missing == NAN:
+            return values == values
+        if not isinstance(missing, str):
+            if missing is not None and self.can_represent(values.dtype, missing):
+                return values != missing
+            return self.constant(values, 1)  # libraries would round `missing`, and find another number
+        mask, shape = slots[missing], values.shape
+        if mask is None:
+            return self.constant(values, 0)
+        if math.prod(mask.shape) == math.prod(shape):
+            return (mask != 0).reshape(shape)
+        if math.prod(mask.shape) == shape[0]:  # a number per sample holds for all values of the sample
+            return self.spread((mask != 0).reshape((-1, *[1] * (len(shape) - 1))), values)
+        raise DataError(
             f'labels["{label.name}"]: "{label.missing}" is {describe.array(mask)}, and the label is '
             f"{describe.array(values)}; give one number for each sample, or one for each of its values"
         )
@@ -103,18 +139,16 @@ BalancedWeights = dict[str, Sequence[float]]
 class ValueWeights(ABC):
     """Adds to each batch the slots with the weights of the losses' values, of dtype `real`.
 
-    `balanced` holds the weights that were counted; until then, they are 1, which `log_once` logs.
+    `terms` are the losses that take weights, by slot. `balanced` holds the weights that were counted; until
+    then, they are 1, which `log_once` logs.
     """
 
     def __init__(
         self, spec: TaskSpec, real: Any, balanced: BalancedWeights, log_once: Callable[[str], None]
     ) -> None:
-        self._terms = {term.weights.name: term for term in spec.terms if term.weights is not None}
+        self.terms = {term.weights.name: term for term in spec.terms if term.weights is not None}
         self._real, self._balanced, self._log_once = real, balanced, log_once
         self._tables: dict[Any, Any] = {}  # by their values and device
-
-    def __bool__(self) -> bool:
-        return bool(self._terms)
 
     @abstractmethod
     def weights_of(self, term: Term, slots: Mapping[str, Any], size: int, axis: int) -> Any:
@@ -124,18 +158,16 @@ class ValueWeights(ABC):
     def new_table(self, weights: tuple[float, ...], device: Any) -> Any:
         """Return weights of classes as an array of dtype `real`."""
 
-    def add(self, slots: Mapping[str, Any], size: int, axis: int) -> dict[str, Any]:
-        """Return one device's slots with the weights; None where a batch lacks what they are made from.
+    def add(self, batch: Any) -> None:
+        """Add the weights to a batch; None where it lacks what they are made from.
 
-        `size` is the number of samples, which lie along `axis`. Raises DataError if the weights of samples
-        fit neither the samples nor the label.
+        Raises DataError if the weights of samples fit neither the samples nor the label.
         """
-        added = dict(slots)
-        for name, term in self._terms.items():
-            taken = [*(ref.name for ref in term.labels), *listed(term.spec.sample_weight)]
-            there = all(slots.get(slot) is not None for slot in taken)
-            added[name] = self.weights_of(term, slots, size, axis) if there else None
-        return added
+        for _, slots, size in batch.devices():
+            for name, term in self.terms.items():
+                taken = [*(ref.name for ref in term.labels), *listed(term.spec.sample_weight)]
+                lacks = any(slots.get(slot) is None for slot in taken)
+                slots[name] = None if lacks else self.weights_of(term, slots, size, batch.axis)
 
     def table(self, term: Term, device: Any) -> Any:
         """Return the weight of each class on a device; of a label beyond it, the last one is taken."""
@@ -159,3 +191,66 @@ class ValueWeights(ABC):
             f'label "{term.labels[0].name}" {describe.array(label)}; give one number for each sample, or one '
             "for each of the label's values"
         )
+
+
+class CarriedState(ABC):
+    """The outputs of a stage's last batch that are inputs of the next one, on each device, without gradients.
+
+    `shapes` are the shapes of these slots, with 0 for the number of samples; `dtype` is that of the net.
+    """
+
+    equal_batches: str  # the option of a loader that makes all batches equally large
+
+    def __init__(self, shapes: Mapping[str, Shape], devices: Sequence[Any], dtype: Any) -> None:
+        self._shapes, self._devices, self._dtype = shapes, list(devices), dtype
+        self._arrays: dict[Any, dict[str, Any]] = {}  # by device
+
+    @abstractmethod
+    def zeros(self, shape: Shape, device: Any) -> Any:
+        """Return an array of zeros."""
+
+    @abstractmethod
+    def copied(self, array: Any, device: Any) -> Any:
+        """Return a copy of an array on a device, without its gradients."""
+
+    def reset(self) -> None:
+        """Begin with zeros again."""
+        self._arrays = {}
+
+    def fill_in(self, batch: Any) -> None:
+        """Add the state to a batch's slots; raises DataError if their numbers of samples differ."""
+        for device, slots, size in batch.devices():
+            before = self._arrays.get(device)
+            for name, shape in self._shapes.items():
+                wanted = tuple(n or size for n in shape)
+                slots[name] = self.zeros(wanted, device) if before is None else before[name]
+                if slots[name].shape != wanted:
+                    raise DataError(
+                        f"state: {device} gets {size} samples of a batch, but the state of the previous "
+                        f"batch has {slots[name].shape[shape.index(0)]}; make all batches equally large: "
+                        f"{self.equal_batches}"
+                    )
+
+    def keep(self, batch: Any, outputs: Sequence[Mapping[str, Any]]) -> None:
+        """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
+        for (device, slots, _), arrays in zip(batch.devices(), outputs):
+            for name in self._shapes:
+                if slots[name] is None or arrays[name].shape != slots[name].shape:
+                    raise SpecError(
+                        f'state: "{name}" is {describe.array(slots[name])} as an input, but the output '
+                        f'"{name}" is {describe.array(arrays[name])}; declare the shape of the output, with '
+                        "0 for the number of samples"
+                    )
+            # copied, because an output that is a parameter changes when that is updated
+            self._arrays[device] = {name: self.copied(arrays[name], device) for name in self._shapes}
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return the state of each device that has one, for a checkpoint."""
+        return [self._arrays[device] for device in self._devices if device in self._arrays]
+
+    def load(self, state: Sequence[Mapping[str, Any]]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._arrays = {
+            device: {name: self.copied(array, device) for name, array in arrays.items()}
+            for device, arrays in zip(self._devices, state)
+        }

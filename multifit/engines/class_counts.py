@@ -18,8 +18,8 @@ from ..spec.parsing import presence
 from ..spec.terms import Term
 from ..spec.validate import BALANCED
 from ..stages import TRAIN
+from .batch import as_numpy
 from .loaders import loaders_of
-from .raw_batches import as_numpy
 
 
 def balance_classes(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +87,22 @@ def check_windows(session: Any) -> list[Problem]:
     """Return why losses cannot be trained with the windows of their trainers."""
     windows = {name: session.trainers.window_of(name) for name in session.trainers.get()}
     return window_problems(session.stages[TRAIN].spec.terms, windows)
+
+
+@contextmanager
+def measured_apart(stages: Iterable[Any]) -> Iterator[None]:
+    """Discard what stages measure within the block, and what they carry; what they had before stays.
+
+    They had something if a run is resumed within an epoch: it has figures before its first batch.
+    """
+    before = [(stage, copy.deepcopy(stage.state())) for stage in stages if stage.figures.batches]
+    try:
+        yield
+    finally:
+        for stage in stages:
+            stage.reset()
+        for stage, state in before:
+            stage.load(state)
 
 
 @contextmanager

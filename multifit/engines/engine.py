@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
@@ -11,29 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..distributed import World
+from ..errors import raise_problems
 from ..events import NO_HOOKS, TrainingHooks
+from ..log_once import LogOnce
 from ..protocols import Array, BatchResult, Numbers
 from ..sampling import TaskLoaders
+from ..seeding import preserve_rng
 from ..spec.plan import Plan
-from ..stages import EVALUATE
+from ..stages import EVALUATE, TRAIN
 from ..state import RunState
 from .arrays import Arrays
+from .class_counts import balance_classes
+from .dry_run import measured_apart
 from .first_batches import FirstBatches, first_batches
+from .prediction import Piece, Signature, input_signatures, predict
+from .registry import FORMATS
+from .train_step import Timer, TrainStep, untimed
 
 if TYPE_CHECKING:
     from .dry_run import DryRun
     from .session import Session
     from .snapshot import Snapshot
-
-Timer = Callable[..., AbstractContextManager[Any]]
-"""``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
-
-_NOTHING: AbstractContextManager[Any] = nullcontext()
-
-
-def untimed(*phase: str) -> AbstractContextManager[Any]:
-    """Measure nothing."""
-    return _NOTHING
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ class Setup:
 class Engine(ABC):
     """Runs an estimator's batches: the base class of all engines.
 
-    `engine` holds what it runs them with: the model, its trainers, the stages "train" and "evaluate" with
+    `session` holds what it runs them with: the model, its trainers, the stages "train" and "evaluate" with
     their figures, the readers of loaders, and the hooks of the running fit. `snapshot` writes and reads
-    checkpoints.
+    checkpoints, and `arrays` is what handlers do with the engine's arrays.
 
     Within :meth:`running`, an engine may hold the values of the parameters itself, instead of the net:
     :meth:`publish` then writes them into it. Methods that are not abstract suit an engine that computes with
@@ -71,7 +69,12 @@ class Engine(ABC):
     saves_generators = False  # whether checkpoints hold the states of all random generators
     session: Session
     snapshot: Snapshot
+    arrays: Arrays
     export_format: str  # if none is asked for
+    formats: Collection[str] = FORMATS  # in which it writes nets itself
+
+    def __init__(self, session: Session, snapshot: Snapshot, arrays: Arrays, log_once: LogOnce) -> None:
+        self.session, self.snapshot, self.arrays, self._log_once = session, snapshot, arrays, log_once
 
     @property
     def net(self) -> Any:
@@ -120,7 +123,7 @@ class Engine(ABC):
             yield
 
     def running(self) -> AbstractContextManager[None]:
-        """Return a context manager in which batches are run; a session within another has no effect."""
+        """Return a context manager in which batches are run; one within another has no effect."""
         return nullcontext()
 
     def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
@@ -130,37 +133,32 @@ class Engine(ABC):
         """
         return first_batches(self.session, stage, data, what)
 
-    @abstractmethod
     def balance_classes(self, data: Any, ends: bool) -> None:
         """Count the classes of the training labels for losses with ``class_weights="balanced"``.
 
         `ends` says whether a pass over a loader that does not know its length ends.
         """
+        balance_classes(self.session, data, ends, self._log_once, self._takes_lengths)
+
+    def _takes_lengths(self, loss: Any) -> bool:
+        """Whether the second label of a loss holds the lengths of sequences, which are padded."""
+        return False
 
     @abstractmethod
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         """Check everything on a first batch, or on those of several loaders; nothing is updated.
 
-        The first batch of `val_data` is evaluated. `trained` says whether a fit goes on with the batch.
-        Raises SpecError, DataError or TrainerError with all that is wrong.
+        The first batch of `val_data` is evaluated. Raises SpecError, DataError or TrainerError with all that
+        is wrong.
         """
 
     @abstractmethod
-    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
         """Return the plan after the dry run of a batch."""
 
-    @abstractmethod
-    def train_step(self, timer: Timer = untimed) -> Any:
-        """Return the train step, once the first batch was checked.
-
-        It is called with a batch, as the loader yielded it. ``first(result)`` trains on the batch of a dry
-        run, and ``finish()`` updates by gradients that wait for further batches. Tools call its phases one by
-        one, and time them: ``fetch(raw)``, ``forward(batch)`` and ``learn(result)``.
-        """
-
-    @abstractmethod
-    def evaluate_batch(self, raw: Any) -> BatchResult:
-        """Measure losses and metrics on a batch; the first one is checked."""
+    def train_step(self, timer: Timer = untimed) -> TrainStep:
+        """Return what trains on a batch; `timer` measures its phases. A restarted engine needs a new one."""
+        return TrainStep(self.session, timer)
 
     @abstractmethod
     def join_figures(self, stage: str, ended: bool = True) -> None:
@@ -186,20 +184,69 @@ class Engine(ABC):
         """Return why a resumed run may differ in the last bits, and how to avoid it; "" if it does not."""
         return ""
 
-    # ---- what users and handlers ask for
+    # ---- evaluation and prediction
 
-    @abstractmethod
+    def evaluate_batch(self, raw: Any) -> BatchResult:
+        """Measure losses and metrics on a batch; the first one is checked.
+
+        Raises SpecError or DataError if the batch or the net does not fit the spec.
+        """
+        session = self.session
+        stage, batch = session.stages[EVALUATE], session.splitter(EVALUATE).split(raw)
+        is_first = not stage.checked
+        if is_first:
+            self._begin_evaluation(batch)
+            with preserve_rng(), measured_apart([stage]):
+                self._check_evaluation(batch)
+        result: BatchResult = stage.run(batch, session.state)
+        stage.measure(result)
+        raise_problems(stage.figures.name_problems() if is_first else [])
+        return result
+
     def predict(
         self, data: Any, gather: bool, activation: Any, write: Callable[[str, Any, int], object] | None
     ) -> dict[str, Any]:
-        """Return every output by name, with an activation applied.
+        """Return every output by name, with an activation applied; see :func:`prediction.predict`."""
+        with self.running():
+            how = gather, activation, write, self.predict_batch, self._class_axis
+            return predict(self.session, data, *how)
 
-        With `write`, call it with the name, the array and the number of samples of each batch's outputs.
+    @abstractmethod
+    def predict_batch(self, raw: Any) -> list[Piece]:
+        """Return a piece for each device with samples; labels may be missing.
+
+        Raises SpecError or DataError if the batch or the net does not fit the spec.
         """
 
     @abstractmethod
+    def _begin_evaluation(self, batch: Any) -> None:
+        """Give parameters their shapes, and all ranks the same values."""
+
+    @abstractmethod
+    def _check_evaluation(self, batch: Any) -> None:
+        """Check the first batch of an evaluation; raises all problems."""
+
+    @abstractmethod
+    def _class_axis(self, loss: Any) -> int | None:
+        """Return the axis of the classes in what a softmax loss takes; None for other losses."""
+
+    # ---- what users and handlers ask for
+
+    @abstractmethod
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
-        """Save the net, as it runs in evaluation, for use elsewhere."""
+        """Save the net, as it runs in evaluation, for use elsewhere; see :meth:`MultiEstimator.export`."""
+
+    def input_signatures(self, data: Any) -> Iterator[list[Signature]]:
+        """Yield the signatures of inputs that a net can be exported with, the best first.
+
+        They are of the batches of `data`, or else of evaluations, then of training, as far as there are any.
+        """
+        return input_signatures(self.session, data, self.predict_batch, self._input_casts)
+
+    def _input_casts(self, stage: Any) -> Mapping[str, Any]:
+        """Return the dtypes to which a stage casts inputs, by name."""
+        casts: Mapping[str, Any] = stage.casts
+        return casts
 
     @abstractmethod
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
@@ -212,14 +259,10 @@ class Engine(ABC):
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
 
-    @property
-    @abstractmethod
-    def arrays(self) -> Arrays:
-        """What handlers do with the engine's arrays."""
-
-    @abstractmethod
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter."""
+        gradients: dict[str, dict[str, list[Array]]] = self.session.trainers.gradients()
+        return gradients
 
     # ---- tools
 
@@ -227,16 +270,28 @@ class Engine(ABC):
     def preserved(self) -> AbstractContextManager[None]:
         """Return a context manager after which parameters and trainers are as they were before."""
 
-    @abstractmethod
-    def trial_run(
-        self, data: Any, name: str, tool: str
-    ) -> AbstractContextManager[tuple[DryRun, Iterator[Any]]]:
-        """Return a context manager in which a fork may train, and after which everything is as it was.
+    @contextmanager
+    def trial_run(self, data: Any, name: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:
+        """Check a fork on its first batch, let it train, and restore net, trainers and random states.
 
-        It yields the dry run of the first batch, and an iterator over all batches. `name` and `tool` are for
-        messages.
+        Yields the dry run of the first batch, and an iterator over all batches, including the first. `name`
+        is that of the data in messages. Raises SpecError, DataError or TrainerError if something does not
+        fit.
         """
+        session = self.session
+        with self.running(), preserve_rng(), session.trainers.training():
+            first, batches = session.readers[TRAIN].peek_first(data, name)
+            # before anything is copied: the net may not be initialised
+            run = self.dry_run(first, None)
+            with self.preserved():
+                yield run, batches
 
     @abstractmethod
-    def operator_times(self, run: Callable[[], Any], steps: int) -> tuple[list[Any], str]:
-        """Return the times of the engine's operators in `run`, and the reason if there are none."""
+    def operator_times(
+        self, run: Callable[[], Any], steps: int
+    ) -> tuple[list[tuple[str, float, float]], str]:
+        """Run steps under the library's own profiler.
+
+        Returns each operator's name, calls per step and milliseconds per step, the slowest first; and the
+        reason if there are none, else "".
+        """

@@ -13,8 +13,7 @@ from ..spec.parsing import is_missable
 from ..spec.plan import LoaderPlan
 from ..spec.terms import TaskSlots, slots_of, task_slots, with_optional
 from ..stages import TRAIN
-from .raw_batches import arrays_in
-from .shares import Shards
+from .batch import Shards, arrays_in
 
 
 class Peeked(NamedTuple):

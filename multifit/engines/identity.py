@@ -3,7 +3,7 @@
 import json
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,20 +24,40 @@ _LONGEST = 160  # characters of a value
 _NAMED = {"handlers", "holds", "labels", "losses", "metrics", "options", "parameters", "summary", "trainers"}
 
 
-def run_identity(session: Any, parameters: Parameters, trainers: Mapping[str, Any]) -> dict[str, Any]:
+def run_identity(
+    session: Any, parameters: Parameters, schedule_of: Callable[[Any], str | None]
+) -> dict[str, Any]:
     """Return the identity of a run: its spec, parameters, trainers, devices, precision, balance, loaders.
 
-    `trainers` are described by plain values, with what each of them ``"holds"`` and its ``"options"``.
+    ``schedule_of(trainer)`` is the name of a trainer's schedule.
     """
+    trainers = session.trainers.get()
     return {
         "spec": spec_tree(session.spec),
         "parameters": _as_json(parameters),
-        "trainers": trainers,
+        "trainers": {
+            name: {
+                "optimizer": type(trainer.optimizer).__name__,
+                "options": _options(trainers.options.get(name)),
+                "schedule": schedule_of(trainer),
+                "clip_norm": plain(trainers.clip_norms.get(name)),
+                "holds": list(trainers.parameters[name]),
+                **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),
+            }
+            for name, trainer in trainers.items()
+        },
         "devices": len(session.model.contexts),
         "precision": session.model.precision.name,
         **({} if session.balancer is None else {"balance": _balance(session.balancer)}),
         **({} if session.loaders is None else {"loaders": _loaders(session.loaders)}),
     }
+
+
+def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return declared options; None for an optimizer that the user built."""
+    if options is None:
+        return None
+    return {key: plain(value) for key, value in options.items() if key != "lr_scheduler"}
 
 
 def spec_tree(spec: TaskSpec) -> dict[str, Any]:

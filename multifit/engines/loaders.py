@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,15 +20,15 @@ _passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by loader: the las
 
 
 class Loaders:
-    """How loaders of some kind are read; this one reads any iterable of batches from its start.
+    """How some loaders are read; this one reads any iterable of batches from its start.
 
     A loader that :meth:`has_order` draws the samples of each batch of a pass by :meth:`order`, without
     loading them, and loads batches of given samples by :meth:`in_order`. Each pass begins with
     :meth:`seed_of_pass`.
     """
 
-    def own(self, data: Any) -> bool:
-        """Whether a loader is of this kind."""
+    def reads(self, data: Any) -> bool:
+        """Whether this reads a loader."""
         return True
 
     def iterate(self, data: Any, seed: int | None) -> Iterator[Any]:
@@ -86,7 +87,7 @@ class Loaders:
 class _Arrays(Loaders):
     """Reads `multifit.batches`."""
 
-    def own(self, data: Any) -> bool:
+    def reads(self, data: Any) -> bool:
         return isinstance(data, ArrayBatches)
 
     def has_order(self, data: Any) -> bool:
@@ -110,13 +111,13 @@ def loaders_of(data: Any) -> Loaders:
     for library, module in MODULES.items():
         if sys.modules.get(library) is not None:
             loaders: Loaders = import_module(module).LOADERS
-            if loaders.own(data):
+            if loaders.reads(data):
                 return loaders
-    return _ARRAYS if _ARRAYS.own(data) else _ANY
+    return _ARRAYS if _ARRAYS.reads(data) else _ANY
 
 
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
-    """Iterate over a loader from its start.
+    """Return an iterator over a loader from its start; nothing is drawn or read before its first batch.
 
     A DataIter begins a new pass. A Gluon DataLoader over arrays is read by index, and worker processes of a
     DataLoader are seeded. `number` is the number of this pass in its run, such as the epoch; see
@@ -124,7 +125,8 @@ def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     """
     data = unwrapped(data)
     loaders = loaders_of(data)
-    yield from loaders.iterate(data, loaders.seed_of_pass(data, number))
+    # so that a batch passes through no generator but the loader's
+    return chain.from_iterable(loaders.iterate(data, loaders.seed_of_pass(data, number)) for _ in range(1))
 
 
 def iterate_from(

@@ -1,9 +1,10 @@
-"""Predict, batch by batch: what all engines have in common."""
+"""Predict, batch by batch, and read the shapes of batches to export with: what all engines do alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy as np
 from ..errors import Problem, SpecError, quoted, raise_problems, shown, suggest, user_code
 from ..protocols import Numbers
 from ..spec import TaskSpec
-from ..stages import EVALUATE
+from ..stages import EVALUATE, TRAIN
+from .batch import Shards
 from .scikit import softmax
-from .shares import Shards
 
 Piece = tuple[dict[str, Any], int]
 """One device's outputs, as NumPy arrays by name, and its number of samples."""
@@ -22,7 +23,11 @@ Activation = Callable[[Numbers], Any]
 ClassAxis = Callable[[Any], "int | None"]
 """Returns the axis of the classes in what a softmax loss takes; None for other losses."""
 
+Signature = Mapping[str, Any]
+"""The shape and the dtype of each slot of a batch; None for a slot that is None."""
+
 NAMES = ("softmax", "sigmoid")
+MAX_BATCHES = 31  # at most as many batches of a loader are read for their shapes
 
 
 def batches_of(session: Any, data: Any) -> Any:
@@ -33,22 +38,59 @@ def batches_of(session: Any, data: Any) -> Any:
     return session.readers[EVALUATE].peek_first([data] if is_batch else data, "data")[1]
 
 
+def input_signatures(
+    session: Any,
+    data: Any,
+    run: Callable[[Any], object],
+    casts_of: Callable[[Any], Mapping[str, Any]],
+) -> Iterator[list[Signature]]:
+    """Yield signatures of the inputs of similar batches; see :meth:`Engine.input_signatures`.
+
+    ``run(raw)`` runs the net on a batch, so that parameters get their shapes. ``casts_of(stage)`` are the
+    dtypes to which inputs are cast: what is exported is the net alone.
+    """
+    inputs = session.spec.evaluation.inputs
+    if data is None:  # after a fit without validation data, there are only those of training
+        sources = [session.signatures[name] for name in (EVALUATE, TRAIN)]
+    else:
+        batches, splitter = batches_of(session, data), session.splitter(EVALUATE, labels=False)
+        run(first := next(batches))
+        found = [splitter.split(raw).slots for raw in (first, *islice(batches, MAX_BATCHES - 1))]
+        one_device = [slots[0] if isinstance(slots, list) else slots for slots in found]
+        known_as = splitter.known_as
+        sources = [
+            [
+                {n: None if a is None else (tuple(a.shape), known_as(a.dtype)) for n, a in slots.items()}
+                for slots in one_device
+            ]
+        ]
+    for source in sources:
+        fitting = [each for each in source if set(inputs) <= set(each)]
+        if fitting:
+            casts = {n: dtype for stage in session.stages.values() for n, dtype in casts_of(stage).items()}
+            absent = [fitting[-1][name] is None for name in inputs]
+            yield [
+                {n: each[n] and (each[n][0], casts.get(n, each[n][1])) for n in inputs}
+                for each in fitting
+                if [each[name] is None for name in inputs] == absent
+            ]
+
+
 def predict(
     session: Any,
     data: Any,
-    gather: bool = True,
-    activation: Any = None,
-    write: Callable[[str, Numbers, int], object] | None = None,
-    *,
-    run: Callable[[Any, Any], list[Piece]],
+    gather: bool,
+    activation: Any,
+    write: Callable[[str, Numbers, int], object] | None,
+    run: Callable[[Any], list[Piece]],
     class_axis: ClassAxis,
 ) -> dict[str, Any]:
     """Return every output by name, concatenated over batches; a list of arrays where that is impossible.
 
     With several ranks, the outputs are those of all ranks, unless ``gather=False``. `activation` is applied
     to them. With `write`, nothing is returned: it is called with the name, the array and the number of
-    samples of each batch's outputs. ``run(engine, raw)`` computes a batch's outputs: a piece for each device
-    with samples.
+    samples of each batch's outputs. ``run(raw)`` computes a batch's outputs: a piece for each device with
+    samples.
     """
     activations = activations_of(session.spec, activation, class_axis)
     carried = session.stages[EVALUATE].carried
@@ -56,7 +98,7 @@ def predict(
         carried.reset()
     batches = []
     for raw in batches_of(session, data):
-        pieces = run(session, raw)
+        pieces = run(raw)
         for outputs, size in pieces:
             for name, activate in activations.items():
                 with user_code(partial(str, f'activation of output "{name}"')):

@@ -13,10 +13,9 @@ from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..errors import DataError, raise_problems
 from ..protocols import Loader
 from ..sampling import TaskLoaders
+from .batch import CurrentShare, ReadShare, Slice, arrays_in, as_numpy
 from .first_batches import Peeked
 from .loaders import has_order, iterate, iterate_from, loaders_of, repeat, replay_epochs
-from .raw_batches import arrays_in, as_numpy
-from .shares import CurrentShare, Part, Slice
 from .task_reader import Read, TaskReader, nothing
 
 
@@ -117,7 +116,7 @@ class Reader:
         batches = loaders.in_order(data, [samples for samples in shares[skip:] if samples], seed, done)
         for samples, share in zip(order[skip:], shares[skip:]):
             raw = next(batches) if share else None
-            self.current.share = Part(whole=len(samples))
+            self.current.share = ReadShare(whole=len(samples))
             yield raw
 
     def _share_of(self, samples: list[int]) -> list[int]:
@@ -181,7 +180,7 @@ class Reader:
             raw = next(batches, None)
             if not self._world.sum(raw is not None):
                 return
-            self.current.share = Part()
+            self.current.share = ReadShare()
             yield raw
 
 

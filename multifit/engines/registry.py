@@ -15,7 +15,7 @@ ENGINES = (AUTO, *MODULES)
 CUDA_GRAPHS = "cudagraphs"
 FORMATS = ("gluon", "onnx", "torch", "pt2")  # in which nets are exported
 PRECISIONS = ("float32", "bfloat16", "float16")
-INSTALL = 'engine="torch" needs PyTorch: pip install "gluon-multifit[torch]"'
+INSTALL = ' needs PyTorch: pip install "gluon-multifit[torch]"'
 
 
 def library_of(net: Any) -> str:
@@ -69,16 +69,18 @@ def precision_name(name: object) -> str:
     return name
 
 
-def engine_module(engine: str, library: str = "mxnet") -> Any:
+def engine_module(engine: str, library: str = "mxnet", what: str = 'engine="torch"') -> Any:
     """Return the module of an engine, for nets of a library; raises ImportError if it is not installed.
 
     The module has four functions. ``make_engine(setup, state, log_once)`` returns an estimator's
     :class:`Engine`. ``has(context)`` returns whether the engine can compute on a context, and
     ``host(context)`` where the net's own parameters then are: a list of MXNet's contexts, or PyTorch's
-    device. ``be_deterministic()`` makes the process compute the same bits every time.
+    device. ``be_deterministic()`` makes the process compute the same bits every time. That of PyTorch for
+    Gluon nets also has ``export(engine, folder, data, format)``, which writes a net that MXNet runs. `what`
+    needs the engine, in the error.
     """
     if engine == "torch" and find_spec("torch") is None:
-        raise ImportError(INSTALL)
+        raise ImportError(what + INSTALL)
     try:
         return import_module(NATIVE if library == "torch" else MODULES[engine])
     except ImportError as error:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ..arguments import FromZero, checked_value
 from ..distributed import World
+from ..errors import SpecError
 from ..events import NO_HOOKS, TrainingHooks
 from ..sampling import LoaderCounts, TaskLoaders
 from ..spec import TaskSpec
@@ -21,7 +22,7 @@ from ..stages import STAGES, TRAIN
 from ..state import RunState
 from .added_slots import BalancedWeights, KnownLabels
 from .reader import Reader
-from .splitter import Signatures
+from .splitter import Seen, Signatures, Splitter, TaskSplitter
 from .windows import Windows
 
 Self = TypeVar("Self", bound="Session")
@@ -30,23 +31,51 @@ Self = TypeVar("Self", bound="Session")
 class Session(ABC):
     """A model and its trainers, and what is rebuilt for every fit: stages and batch splitters.
 
-    `spec` says what is routed where. Loss weights that are functions are called with `state`. `metrics` are
-    the metrics of each stage. `balancer` weighs the losses of training, if there is one. `world` holds the
-    ranks that train together. A subclass makes `shared`, which keeps the ranks' parameters equal, and then
-    calls :meth:`restart`.
+    A subclass makes `shared` and then calls :meth:`restart`.
 
-    `stages` are named "train" and "evaluate". `loaders` is set, before :meth:`read_tasks`, if several
-    loaders train. `hooks` call the handlers that change a training step. `batch_axis` is the axis of the
-    samples in all slots. `readers` read the loaders of each stage. `signatures` are the shapes and dtypes of
-    each stage's batches, for exporting. `known_labels` are the shapes and dtypes of the labels that may be
-    missing, from the last batch that had them. `balanced_weights` are the weights of the classes that a fit
-    has counted. `windows` read the batches that trainers accumulate.
+    Parameters
+    ----------
+    model, trainers
+        Those of the engine.
+    spec : TaskSpec
+        What is routed where.
+    state : RunState
+        Loss weights that are functions are called with it.
+    log_once : callable
+        Called with a line to log.
+    metrics : mapping of str to sequence
+        The metrics of each stage.
+    balancer
+        Weighs the losses of training; may be None.
+    world : World
+        The ranks that train together.
+
+    Attributes
+    ----------
+    shared
+        Keeps the ranks' parameters equal.
+    stages : dict
+        What runs batches, by "train" and "evaluate".
+    readers : dict of str to Reader
+        They read the loaders of each stage.
+    windows : Windows
+        Read the batches that trainers accumulate.
+    loaders : TaskLoaders or None
+        Set, before :meth:`read_tasks`, if several loaders train.
+    hooks : TrainingHooks
+        They call the handlers that change a training step.
+    batch_axis : int
+        The axis of the samples in all slots.
+    signatures : dict of str to list
+        The shapes and dtypes of each stage's batches, for exporting.
+    known_labels : dict of str to dict
+        The shapes and dtypes of each stage's labels that may be missing, from the last batch that had them.
+    balanced_weights : dict
+        The weights of the classes that a fit has counted, by loss.
     """
 
     shared: Any
-    # how batches are named and placed, and the slots with the weights of losses' values
-    batch_splitter: Callable[..., Any]
-    task_splitter: Callable[..., Any]
+    batch_splitter: Callable[..., Splitter]
     value_weights: Callable[..., Any]
 
     def __init__(
@@ -61,7 +90,7 @@ class Session(ABC):
         world: World,
     ) -> None:
         self.model, self.trainers, self.spec = model, trainers, spec
-        self._log_once, self.world = log_once, world  # log_once is called with a line to log
+        self._log_once, self.world = log_once, world
         self.signatures: dict[str, Signatures] = {name: [] for name in STAGES}
         self.balanced_weights: BalancedWeights = {}
         self._begin(state, metrics, balancer)
@@ -72,9 +101,9 @@ class Session(ABC):
         self.windows = Windows(self)
 
     def fork(self: Self, state: RunState) -> Self:
-        """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
+        """Return a session for the same model and trainers with metrics, figures and graphs of its own.
 
-        Both engines share what they learn about the shapes of batches.
+        Both sessions share what they learn about the shapes of batches.
         """
         fork = copy.copy(self)
         metrics = {name: [metric.fork() for metric in of_stage] for name, of_stage in self._metrics.items()}
@@ -86,6 +115,18 @@ class Session(ABC):
     def normalizer(self, term: Term, batch: Any) -> float:
         """Return this process's part of a loss's normalizer; may wait for the device."""
 
+    def check_frozen(self) -> None:
+        """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
+        self.trainers.check_frozen()
+
+    @abstractmethod
+    def backward(self, result: Any) -> None:
+        """Add the gradients of the sum of a batch's objectives to those of the parameters."""
+
+    @abstractmethod
+    def again(self, batch: Any) -> Any:
+        """Compute a batch's losses once more in training mode, without gradients; no statistics change."""
+
     @abstractmethod
     def discard(self) -> None:
         """Discard what depends on the net as it was: it may have changed."""
@@ -93,11 +134,6 @@ class Session(ABC):
     @abstractmethod
     def new_stage(self, name: str, spec: TaskSpec, metrics: Sequence[Any], hooks: TrainingHooks) -> Any:
         """Return a new stage for a TaskSpec and with these metrics."""
-
-    @property
-    @abstractmethod
-    def place(self) -> Any:
-        """Where batches go, as the batch splitter takes it."""
 
     @abstractmethod
     def added(self) -> Any:
@@ -107,6 +143,16 @@ class Session(ABC):
     def balance(self) -> Any:
         """The method of balancing, or None."""
         return None if self.balancer is None else self.balancer.method
+
+    def refuse_apart(self, problem: str, of_tasks: str, of_trainers: str) -> None:
+        """Raise SpecError if losses are balanced or bound to trainers, which something does not go with.
+
+        The `problem` ends with `of_tasks` if losses are balanced, with `of_trainers` if they are bound.
+        """
+        if self.balancer is not None:
+            raise SpecError(f"balance: {problem} {of_tasks}; leave the handler or balance= out")
+        if any(term.trainers for term in self.spec.terms):
+            raise SpecError(f"losses: {problem} {of_trainers}; leave the handler or trainers= out")
 
     def restart(self, hooks: TrainingHooks = NO_HOOKS, needs_outputs: bool = True) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
@@ -187,30 +233,37 @@ class Session(ABC):
         hooks = self.hooks if name == TRAIN and changes else NO_HOOKS
         key = (name, labels, hooks.active("change_batch"), self.batch_axis)
         if key not in self._splitters:
-            stage, tasks = self.stages[name], self._tasks[name] if labels else {}
+            tasks = self._tasks[name] if labels else {}
             make = partial(self._new_splitter, name, hooks, labels)
-            self._splitters[key] = self.task_splitter(stage.spec, tasks, make) if tasks else make()
+            per_loader = {task: make(slots) for task, slots in tasks.items()}
+            self._splitters[key] = TaskSplitter(make(), per_loader) if tasks else make()
         return self._splitters[key]
 
     def _new_splitter(
-        self, name: str, hooks: TrainingHooks, labels: bool, own: TaskSlots | None = None
-    ) -> Any:
-        stage, axis, changes = self.stages[name], self.batch_axis, hooks.active("change_batch")
-        same = [each for each in STAGES if self.stages[each].spec is stage.spec]
+        self, name: str, hooks: TrainingHooks, labels: bool, slots: TaskSlots | None = None
+    ) -> Splitter:
+        stage, axis, model = self.stages[name], self.batch_axis, self.model
+        seen = Seen(known=self.known_labels[name], casts=stage.casts, current=self.readers[name].current)
+        if axis == 0:
+            seen.signatures = self.signatures[name]
+            seen.before = [self.signatures[each] for each in STAGES if self.stages[each].spec is stage.spec]
+        changes: list[Callable[[Any], object]] = []
+        weights = self.value_weights(stage.spec, model.dtype, self.balanced_weights, self._log_once)
+        if weights.terms:
+            changes.append(weights.add)
+        if hooks.active("change_batch"):
+            change = partial(hooks.change_batch, batch_axis=axis)
+            changes.append(lambda batch: batch.map_slots(change))
+        if stage.carried is not None:
+            changes.append(stage.carried.fill_in)
         return self.batch_splitter(
             stage.spec,
-            self.place,
+            model.contexts,
+            model.dtype,
             self._log_once,
+            seen,
             labels=labels,
             batch_axis=axis,
-            change=partial(hooks.change_batch, batch_axis=axis) if changes else None,
-            signatures=self.signatures[name] if axis == 0 else None,
-            real=self.model.dtype,
-            current=self.readers[name].current,
-            own=own,
-            fill_in=None if stage.carried is None else stage.carried.fill_in,
-            known=self.known_labels[name],
-            casts=stage.casts,
-            before=[self.signatures[each] for each in same] if axis == 0 else (),
-            weights=self.value_weights(stage.spec, self.model.dtype, self.balanced_weights, self._log_once),
+            slots=slots,
+            changes=changes,
         )

@@ -17,7 +17,7 @@ from ..protocols import Numbers
 from ..seeding import random_state, seed_everything, seed_of_rank, set_random_state
 from ..stages import TRAIN, figure_name
 from ..version import installed_versions
-from .identity import differences, differing
+from .identity import Parameters, differences, differing, run_identity
 from .trees import Files, Trees, has_own, write_ranks
 
 IDENTITY, TRAINERS, FIGURES, RANDOM = "identity.json", "trainers", "figures", "random"
@@ -56,8 +56,12 @@ class Snapshot(ABC):
     # ---- what each engine does in its own way
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """Return the identity of the run, as a JSON tree."""
+    def _described(self) -> Parameters:
+        """Return the shape and the dtype of all parameters."""
+
+    @abstractmethod
+    def _schedule_of(self, trainer: Any) -> str | None:
+        """Return the name of a trainer's schedule; None if it has none."""
 
     @abstractmethod
     def write_trained(self, path: Path) -> None:
@@ -108,6 +112,10 @@ class Snapshot(ABC):
         """Whether gradients of a rank wait for an update in a checkpoint."""
 
     # ---- checkpoints
+
+    def identity(self) -> dict[str, Any]:
+        """Return the identity of the run, as a JSON tree."""
+        return run_identity(self._session, self._described(), self._schedule_of)
 
     def write(self, folder: Path, evaluated: Mapping[str, Any] = NONE) -> None:
         """Write parameters, trainers, figures, random states and the run's identity; called between batches.

@@ -51,8 +51,8 @@ class TaskReader:
                 taken[name] += 1
         data.taken = dict(taken)
         passes = {
-            name: _Passes(name, loader, data.sizes[name], mixed(seed, READ, place), self._read)
-            for place, (name, loader) in enumerate(data.loaders.items())
+            name: _Passes(name, loader, data.sizes[name], mixed(seed, READ, position), self._read)
+            for position, (name, loader) in enumerate(data.loaders.items())
         }
         for name, count in taken.items():
             passes[name].skip(count)
@@ -70,10 +70,10 @@ class TaskReader:
         for epoch in range(epochs):
             seed_epoch(epoch)
             seed = self._seed(epoch)
-            for place, (name, loader) in enumerate(data.loaders.items()):
+            for position, (name, loader) in enumerate(data.loaders.items()):
                 passes = -(-data.counts[name] // data.sizes[name])
                 with preserve_rng():
-                    replay_epochs(loader, passes, partial(_seed_pass, mixed(seed, READ, place)))
+                    replay_epochs(loader, passes, partial(_seed_pass, mixed(seed, READ, position)))
 
     def _in_turn(self, data: TaskLoaders, number: int | None) -> Iterator[TaskBatch]:
         for name, loader in data.loaders.items():

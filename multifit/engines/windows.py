@@ -29,7 +29,7 @@ class Windows:
     of an update. So these are read before the first of them is trained on. If trainers accumulate different
     numbers of batches, a window ends where all of them have updated. A window never spans two epochs.
 
-    `engine` is the engine whose trainers and loaders these are. `ends` says whether the running batch is the
+    `session` holds these trainers and loaders. `ends` says whether the running batch is the
     last one of an epoch that leaves the window incomplete. If the run resumes where batches were read ahead,
     `random` holds the random states from which to read on.
     """
@@ -42,7 +42,7 @@ class Windows:
         """Begin a window, as at the start of an epoch."""
         self.ends = False
         self._window: list[_Read] = []  # those read in this run
-        self._index = -1  # the running batch's place in the window
+        self._index = -1  # the running batch's position in the window
         self._done = 0  # the batches of the window that were trained on before the run was resumed
         self._measured: list[list[float]] = []  # by batch: its samples, and the terms' normalizers
         self._states: list[Any] = []  # the random states before each batch was read
@@ -61,7 +61,7 @@ class Windows:
         first: int,
         resume: Callable[[], None] | None,
     ) -> Iterator[Any]:
-        """Yield batches, each after its window was read.
+        """Return batches, each of which is yielded after its window was read.
 
         ``left()`` returns how many batches the fit still trains on: no more are read. ``seed(number)`` seeds
         the operators before a batch is read, all but the first, whose number is `first`: with that one, a
@@ -69,9 +69,18 @@ class Windows:
         window was read ahead, after the rest was read again.
         """
         if not self.reads_ahead:
-            yield from batches
-            return
-        length, batches, start = self._session.trainers.window, iter(batches), first
+            return iter(batches)
+        return self._read(iter(batches), left, seed, first, resume)
+
+    def _read(
+        self,
+        batches: Iterator[Any],
+        left: Callable[[], int | None],
+        seed: Callable[[int], None],
+        first: int,
+        resume: Callable[[], None] | None,
+    ) -> Iterator[Any]:
+        length, start = self._session.trainers.window, first
         while True:
             most = left()
             wanted = length - self._done if most is None else min(length - self._done, max(most, 1))
@@ -102,7 +111,7 @@ class Windows:
             raw = next(batches, END)
             if raw is END:
                 return
-            yield _Read(_kept(raw), reader.current.share, {} if loaders is None else loaders.taken)
+            yield _Read(_lasting(raw), reader.current.share, {} if loaders is None else loaders.taken)
 
     def shares(self, terms: Sequence[Term], samples: int) -> dict[str, float]:
         """Return the running batch's shares of the normalizers of its update, by term.
@@ -165,14 +174,14 @@ class Windows:
             added.load(state["added"])
 
 
-def _kept(raw: Any) -> Any:
+def _lasting(raw: Any) -> Any:
     """Return a batch that later ones do not overwrite: MXNet's iterators reuse their memory."""
     if isinstance(raw, TaskBatch):
-        return TaskBatch({name: _kept(batch) for name, batch in raw.batches.items()})
+        return TaskBatch({name: _lasting(batch) for name, batch in raw.batches.items()})
     if not hasattr(raw, "provide_data"):
         return raw
-    kept = copy.copy(raw)
-    kept.data, kept.label = (
+    copied = copy.copy(raw)
+    copied.data, copied.label = (
         arrays and [array.copy() for array in arrays] for arrays in (raw.data, raw.label)
     )
-    return kept
+    return copied

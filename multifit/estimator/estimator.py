@@ -419,8 +419,8 @@ class MultiEstimator:
                     first = session.readers[TRAIN].peek_first(data, "data")[0]
                 if isinstance(val_data, TaskLoaders):
                     val_data = engine.first_batches(EVALUATE, val_data, "val_data")
-                run = engine.dry_run(first, val_data, trained=False)
-            self._run.plan = engine.make_plan(run, False, layers)
+                run = engine.dry_run(first, val_data)
+            self._run.plan = engine.make_plan(run, layers)
             return self._run.plan
 
     def freeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
@@ -816,8 +816,14 @@ class MultiEstimator:
             ONNX or PyTorch is not installed.
         """
         with self._calls.running("export", within=True), self._session.model.evaluating():
-            self._engine.publish()
-            return self._engine.export(folder, data, format or self._engine.export_format)
+            engine, format = self._engine, format or self._engine.export_format
+            engine.publish()
+            if format in engine.formats:
+                return engine.export(folder, data, format)
+            files: list[Path] = engine_module("torch", what=f'format="{format}"').export(
+                engine, folder, data, format
+            )
+            return files
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 

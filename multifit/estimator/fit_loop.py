@@ -63,7 +63,7 @@ class FitLoop:
     def check_tasks(self) -> None:
         """Check the first batches of several loaders; a single loader's is checked when it is trained on."""
         if self._firsts is not None:
-            self._checked = self._engine.dry_run(self._firsts, self._val_data, trained=True)
+            self._checked = self._engine.dry_run(self._firsts, self._val_data)
             self._firsts = None
 
     def train(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
@@ -84,20 +84,23 @@ class FitLoop:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
         result: BatchResult
         if self._train_step is not None:
+            if self._run.seeded:
+                self._run.seed_step()
             result = self._train_step(batch)
             return result
         checked = self._check(batch)
         self._train_step = self._engine.train_step()
-        result = self._train_step.first(checked)
         self._engine.wait()  # so that the check's memory is free before the graphs allocate theirs
+        self._run.seed_step()
+        result = self._train_step.train(checked.batch)
         return result
 
     def _check(self, batch: Any) -> BatchResult:
         val_data = self._val_data if self._checked is None else None
-        run = self._engine.dry_run(batch, val_data, trained=True)
+        run = self._engine.dry_run(batch, val_data)
         sets = getattr(self._val_data, "sets", ())
         check_monitors(self._session, self._handlers.handlers, self._val_data is not None, sets)
-        self._run.plan = self._engine.make_plan(self._checked or run, trained=True)
+        self._run.plan = self._engine.make_plan(self._checked or run)
         self._val_data = self._checked = None
         result: BatchResult = run.train
         return result
@@ -138,7 +141,8 @@ class FitLoop:
         run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
         run.epoch_complete = False
         self._handlers.emit(events.begin, batches=total)
-        step, windows = partial(self._step, fit_batch), self._session.windows
+        windows, around = self._session.windows, self._session.hooks.active("around_step")
+        step = partial(self._step, fit_batch) if around else fit_batch
         batches = windows.read(batches, self._handlers.batches_left, run.seed_read, first, resume)
         done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
         if not done:

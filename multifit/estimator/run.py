@@ -14,6 +14,7 @@ from ..seeding import (
     AHEAD,
     EPOCH,
     STEP,
+    TRAIN,
     mixed,
     random_state,
     seed_everything,
@@ -39,8 +40,9 @@ class Run:
     The state of the operators' generators, such as MXNet's, cannot be read. A run that has a seed therefore
     seeds them at fixed places, whether or not it stops there: at the start of each epoch, together with all
     other generators, and alone after each scheduled checkpoint and before each batch that is read ahead, if
-    trainers accumulate. A run without a seed resumes with the saved states of Python's and NumPy's generators
-    only.
+    trainers accumulate. In the first two cases, they are seeded once more when the next batch was read: a
+    run that is resumed there checks it first. A run without a seed resumes with the saved states of Python's
+    and NumPy's generators only.
 
     With several ranks in the `world`, the seed is the first rank's, and each rank derives its own from it.
     """
@@ -54,6 +56,7 @@ class Run:
     order_state: dict[str, Any] = field(default_factory=dict)
     world: World = ALONE
     sets: set[str] = field(default_factory=set)
+    seeded: bool = False  # since the last batch
 
     def start(self, max_epoch: int | None, max_batch: int | None) -> None:
         """Begin a fit with its own history; the counters continue."""
@@ -64,6 +67,13 @@ class Run:
     def reseed(self) -> None:
         """Seed the generators of operators from the run's seed and position."""
         seed_operators(mixed(self._seed(), STEP, self.state.epoch, self.state.step))
+        self.seeded = True
+
+    def seed_step(self) -> None:
+        """Seed them again for training on a batch, if they were seeded before it was read and checked."""
+        if self.seeded:
+            seed_operators(mixed(self._seed(), TRAIN, self.state.epoch, self.state.step))
+            self.seeded = False
 
     def seed_read(self, number: int) -> None:
         """Seed the generators of operators for reading a batch of the epoch ahead, if the run has a seed."""
@@ -73,6 +83,7 @@ class Run:
     def seed_epoch(self, epoch: int) -> None:
         """Seed all generators from the run's seed and an epoch."""
         seed_everything(mixed(self._seed(), EPOCH, epoch))
+        self.seeded = True
 
     def remember_order(self) -> None:
         """Store the random states from which the loader is about to draw the order of an epoch."""

@@ -19,6 +19,7 @@ from .metrics.host import as_metric
 from .optim.parameters import statistics
 from .ranks.collectives import broadcast
 from .step.loss_calls import as_variable, call_loss
+from .step.weights import factor
 
 _LOSSES, _METRICS = mx.gluon.loss, mx.metric
 CHUNK = 200  # MXNet takes no more arrays at once
@@ -106,7 +107,7 @@ class GluonArrays(Arrays):
             with first.context:
                 parts = call_loss(term, arrays, uniform_loss(term) if smoothed else None)
             total = _sum(parts[0 if smoothed else term.minimized], first.shape[axis])
-            found.append(total * as_variable(scale.factor(term, first.context).astype(total.dtype)))
+            found.append(total * as_variable(factor(term, scale, first.context).astype(total.dtype)))
         return found
 
     def can_smooth(self, term: Term) -> bool:

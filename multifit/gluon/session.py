@@ -19,30 +19,25 @@ from ..stages import TRAIN
 from ..state import RunState
 from .balance import loss_separation, make_balancer
 from .compat import mx
+from .data.added_slots import ValueWeights
 from .data.batch import Batch
 from .data.splitter import BatchSplitter
-from .data.task_splitter import TaskSplitter
-from .data.value_weights import ValueWeights
 from .metrics.stage_metric import StageMetric, declared_metrics
-from .model.model import Model, default_spec
+from .model.model import Model, SharedParameters, default_spec
 from .model.model_trainers import ModelTrainers, bound_parameters
-from .model.shared_parameters import SharedParameters
-from .optim.joint_gradients import JointGradients
-from .step.changed_objective import refuse_blends
+from .optim.preserve_state import kept_statistics
 from .step.loss_graph import APART
 from .step.loss_separation import TOGETHER, LossSeparation
-from .step.loss_weights import normalizer
 from .step.network import Network
+from .step.result import StepResult
 from .step.stage import Stage
+from .step.weights import as_number
 
 
 class Session(engines.Session):
-    """Runs batches with MXNet; `metrics` are by default the declared ones.
+    """Runs batches with MXNet; `metrics` are by default the declared ones."""
 
-    `gradients` adds up the ranks' gradients.
-    """
-
-    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+    batch_splitter, value_weights = BatchSplitter, ValueWeights
 
     def __init__(
         self,
@@ -57,7 +52,6 @@ class Session(engines.Session):
     ) -> None:
         metrics = declared_metrics(spec) if metrics is None else metrics
         super().__init__(model, trainers, spec, state, log_once, metrics, balancer, world)
-        self.gradients = JointGradients(world)
         self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
         self.restart()
 
@@ -66,22 +60,31 @@ class Session(engines.Session):
         """Return an estimator's engine; raises what the estimator's constructor raises."""
         spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
         model = Model(setup.net, spec, setup.context, setup.initializer, setup.precision, log_once)
-        trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
+        trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate, setup.world)
         balancer = make_balancer(setup.balance, spec, model.contexts[0], setup.world, model.parameters)
         return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
-
-    @property
-    def place(self) -> Any:
-        """The contexts of the batches."""
-        return self.model.contexts
 
     def added(self) -> Any:
         """Return what the trainers have added up."""
         return self.trainers.get().added_gradients
 
     def normalizer(self, term: Term, batch: Any) -> float:
-        """Return this process's part of a loss's normalizer; may wait for the device."""
-        return normalizer(term, batch, reads=True)
+        """Return this rank's summand of a loss's normalizer; may wait for the device."""
+        return as_number(self.stages[TRAIN].weights.normalizer(term, batch))
+
+    def check_frozen(self) -> None:
+        """Check the trainers again if other parameters learn now, for which other graphs are traced then."""
+        if self.trainers.check_frozen():
+            self.stages[TRAIN].graphs.clear()
+
+    def backward(self, result: StepResult) -> None:
+        """Compute the gradients of a batch's objectives on all devices."""
+        result.differentiate()
+
+    def again(self, batch: Batch) -> StepResult:
+        """Compute the objectives of a batch once more, without gradients; running statistics stay."""
+        with kept_statistics(self.model.parameters.values()):
+            return self.stages[TRAIN].again(batch, self.state)
 
     def discard(self) -> None:
         """Discard graphs: the net may have changed."""
@@ -107,7 +110,12 @@ class Session(engines.Session):
             self.trainers.frozen if training else None,
             model.log_once,
         )
-        refuse_blends(hooks, separation)
+        if blending := hooks.blending:
+            self.refuse_apart(
+                f"{blending} replaces a share of losses by others, which would",
+                "not count as those of a task",
+                "train the parameters of all trainers",
+            )
         return Stage(
             network,
             metrics,
@@ -118,7 +126,7 @@ class Session(engines.Session):
             dtype=model.dtype,
             finite_only=not hooks.handle_non_finite,
             separation=separation,
-            shares=self.windows.shares if training else None,
+            divisors=self.windows.shares if training else None,
         )
 
     def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..checks import CHANNELS_FIRST, describe, has_channels_last
+from ..checks import channels_hint, describe
 from ..errors import last_line, note_call
 from .compat import mx
-from .waiting import wait_for_operators
 
 # MXNet's messages about arrays whose dtypes differ; about shapes, it says "expected [8,3], got [8,2]"
 _DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
@@ -20,8 +19,18 @@ _CAST = (
 )
 
 
+def wait_for_operators() -> None:
+    """Wait until no operator uses parameters: a weight that is read meanwhile may be transposed.
+
+    With oneDNN, MXNet changes the memory layout of a Conv2DTranspose's weight while it uses it, and then
+    changes it back.
+    """
+    with suppress(mx.MXNetError):  # an operator's error is raised again when its result is read
+        mx.nd.waitall()
+
+
 def wait_for(values: Iterable[Any], where: Callable[[], str], *arguments: tuple[str, Any]) -> None:
-    """Wait for those values that are arrays, to raise errors of the engine as :func:`user_code` does."""
+    """Wait for those values that are arrays, to raise errors of operators as :func:`user_code` does."""
     with user_code(where, *arguments):
         for value in values:
             if isinstance(value, mx.nd.NDArray):
@@ -39,25 +48,16 @@ def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator
         yield
     except Exception as error:
         wait_for_operators()  # otherwise, an error in the background would be raised again in the next fit
-        note_call(error, where() + _called_with(arguments) + _hint(error, arguments))
+        note_call(error, describe.call(where(), arguments) + _hint(last_line(error), arguments))
         raise
 
 
-def _called_with(arguments: tuple[tuple[str, Any], ...]) -> str:
-    shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
-    return f", called with {shown}" if shown else ""
-
-
-def _hint(error: Exception, arguments: tuple[tuple[str, Any], ...]) -> str:
-    message = last_line(error)
+def _hint(message: str, arguments: tuple[tuple[str, Any], ...]) -> str:
     if _DTYPES_DIFFER.search(message):
         return _CAST
-    if _ONE_AXIS_LESS.search(message) or (
-        "Shape inconsistent" in message
-        and any(len(getattr(each, "shape", "  ")) == 1 for _, each in arguments)
-    ):
+    one_axis = any(len(getattr(value, "shape", "  ")) == 1 for _, value in arguments)
+    if _ONE_AXIS_LESS.search(message) or ("Shape inconsistent" in message and one_axis):
         return (
             "; an input lacks an axis: that of the batch (give one sample x as x[None]), or of the channels"
         )
-    images = any(has_channels_last(getattr(value, "shape", ())) for _, value in arguments)
-    return f"; {CHANNELS_FIRST}" if images and _CHANNELS_DIFFER.search(message) else ""
+    return channels_hint(arguments) if _CHANNELS_DIFFER.search(message) else ""

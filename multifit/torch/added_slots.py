@@ -1,25 +1,17 @@
-"""The slots that are added to a batch: where labels are present, weights of values, and carried state."""
+"""The slots that are added to batches, as tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import describe
 from ..engines import added_slots
-from ..errors import DataError, SpecError
-from ..spec import LabelSpec
-from ..spec.names import NAN
-from ..spec.parsing import presence
+from ..protocols import Shape
 from ..spec.terms import Term
-
-if TYPE_CHECKING:
-    from .batch import Batch, Slots
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -41,43 +33,17 @@ class MissingLabels(added_slots.MissingLabels):
 
     dtype_name, can_represent = staticmethod(dtype_name), staticmethod(can_represent)
 
-    def full(self, shape: tuple[int, ...], value: float, dtype: torch.dtype) -> Tensor:
+    def full(self, shape: Shape, value: float, dtype: torch.dtype) -> Tensor:
         return torch.full(shape, value, dtype=dtype)
 
-    def replace(self, slots: Slots, target: Callable[[str, torch.dtype], torch.dtype | None]) -> Slots:
-        """Return the slots with 0 in place of missing values, and slots that say what is present.
+    def constant(self, values: Tensor, number: int) -> Tensor:
+        return torch.full_like(values, number, dtype=torch.bool)
 
-        ``target(name, dtype)`` returns the dtype to which a label is then cast; None if its own is fine.
-        """
-        replaced = dict(slots)
-        for name, label in self._labels.items():
-            values = slots.get(name)
-            if values is not None:  # labels may be left out when predicting
-                dtype = target(name, values.dtype) or values.dtype
-                if values.is_floating_point() and dtype.is_floating_point:
-                    # -999.9 in float32 is not the same number as in float64
-                    values = values.to(min(values.dtype, dtype, key=attrgetter("itemsize")))
-                present = self._present(label, values, slots)
-                replaced[name] = values.masked_fill(~present, 0).to(dtype)
-                replaced[presence(name)] = present.to(torch.float32)
-        return replaced
+    def spread(self, column: Tensor, values: Tensor) -> Tensor:
+        return column.expand_as(values)
 
-    def _present(self, label: LabelSpec, values: Tensor, slots: Slots) -> Tensor:
-        """Return where a label is present, bool, of the label's shape."""
-        missing: Any = label.missing
-        if missing == NAN:
-            return values == values
-        if not isinstance(missing, str):
-            found = can_represent(values.dtype, missing)
-            return values != missing if found else torch.ones_like(values, dtype=torch.bool)
-        mask = slots[missing]
-        if mask is None:
-            return torch.zeros_like(values, dtype=torch.bool)
-        if mask.numel() == values.numel():
-            return (mask != 0).reshape(values.shape)
-        if mask.numel() != len(values):
-            raise self.misfit(label, mask, values)
-        return (mask != 0).reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    def masked(self, values: Tensor, present: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return values.masked_fill(~present, 0).to(dtype), present.to(torch.float32)
 
 
 class ValueWeights(added_slots.ValueWeights):
@@ -112,54 +78,13 @@ class ValueWeights(added_slots.ValueWeights):
         return of_classes * weights
 
 
-class CarriedState:
-    """The outputs of a stage's last batch that are inputs of the next one, without gradients.
+class CarriedState(added_slots.CarriedState):
+    """The outputs that are inputs of the next batch, as tensors."""
 
-    `shapes` are the shapes of these slots, with 0 for the number of samples; `dtype` is that of the net.
-    """
+    equal_batches = "drop_last=True"
 
-    def __init__(
-        self, shapes: Mapping[str, tuple[int, ...]], device: torch.device, dtype: torch.dtype
-    ) -> None:
-        self.shapes, self._device, self._dtype = shapes, device, dtype
-        self._tensors: dict[str, Tensor] = {}
+    def zeros(self, shape: Shape, device: torch.device) -> Tensor:
+        return torch.zeros(shape, dtype=self._dtype, device=device)
 
-    def reset(self) -> None:
-        """Begin with zeros again."""
-        self._tensors = {}
-
-    def fill_in(self, batch: Batch) -> None:
-        """Add the state to a batch's slots; raises DataError if their numbers of samples differ."""
-        for name, shape in self.shapes.items():
-            wanted = tuple(size or batch.samples for size in shape)
-            if name not in self._tensors:
-                batch.slots[name] = torch.zeros(wanted, dtype=self._dtype, device=self._device)
-                continue
-            batch.slots[name] = self._tensors[name]
-            if self._tensors[name].shape != wanted:
-                before = self._tensors[name].shape[shape.index(0)]
-                raise DataError(
-                    f"state: {self._device} gets {batch.samples} samples of a batch, but the state of the "
-                    f"previous batch has {before}; make all batches equally large: drop_last=True"
-                )
-
-    def keep(self, batch: Batch, outputs: Mapping[str, Tensor]) -> None:
-        """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
-        for name in self.shapes if batch.samples else ():
-            slot = batch.slots[name]
-            if slot is None or outputs[name].shape != slot.shape:
-                raise SpecError(
-                    f'state: "{name}" is {describe.array(slot)} as an input, but the output "{name}" is '
-                    f"{describe.array(outputs[name])}; declare the shape of the output, with 0 for the "
-                    "number of samples"
-                )
-            # copied, because an output that is a parameter changes when that is updated
-            self._tensors[name] = outputs[name].detach().to(self._dtype, copy=True)
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the state, empty before the first batch, for a checkpoint."""
-        return dict(self._tensors)
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._tensors = {name: tensor.to(self._device, copy=True) for name, tensor in state.items()}
+    def copied(self, array: Tensor, device: torch.device) -> Tensor:
+        return array.detach().to(device, self._dtype, copy=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,13 @@ import torch
 from torch import Tensor
 
 from ..checks import describe, is_masked
-from ..engines import task_splitter
+from ..engines import batch
 from ..engines.added_slots import KnownLabels
-from ..engines.raw_batches import arrays_in
-from ..engines.shares import WHOLE
+from ..engines.batch import WHOLE
 from ..engines.splitter import MAX_SIGNATURES, Splitter
-from ..engines.task_splitter import Parts, joined_slots
 from ..errors import Problem, raise_problems
-from ..spec import TaskSpec
 from .added_slots import CarriedState as CarriedState
-from .added_slots import MissingLabels, dtype_name
+from .added_slots import MissingLabels
 from .added_slots import ValueWeights as ValueWeights
 from .user_code import user_code
 
@@ -35,21 +32,20 @@ Slots = dict[str, Tensor | None]
 
 
 @dataclass
-class Batch:
-    """A batch on the device.
+class Batch(batch.Batch):
+    """A batch on the device; `slots` has the tensors by slot, and is empty if the process has no samples."""
 
-    `raw` is what the loader yielded. `samples` is this process's number of samples; `total` is that of all
-    processes that train together, None until it has been summed. `slots` has the tensors by slot, with the
-    samples along `axis`; it is empty if the process has no samples. `absent` names the slots that the batch
-    lacks; their tensors are None.
-    """
-
-    raw: object
-    samples: int
     slots: Slots = field(default_factory=dict)
-    axis: int = 0
-    total: int | None = None
-    absent: frozenset[str] = frozenset()
+    device: torch.device = torch.device("cpu")
+
+    def devices(self) -> Iterator[tuple[torch.device, Slots, int]]:
+        """Yield the device, the slots and the number of samples, unless the process has none."""
+        if self.samples:
+            yield self.device, self.slots, self.samples
+
+    def map_slots(self, change: Callable[[Slots], Slots]) -> None:
+        """Replace the slots."""
+        self.slots = change(self.slots)
 
 
 def as_tensor(value: Any) -> Any:
@@ -116,70 +112,48 @@ class Uploads:
 
 
 class BatchSplitter(Splitter):
-    """Names, checks, casts and places the arrays of raw batches, for one TaskSpec.
+    """Names, checks, casts and places the arrays of raw batches on one device.
 
     A raw batch is a mapping by slot, or arrays in the order of the slots, perhaps nested: tensors, arrays of
     NumPy or MXNet, or lists of numbers. Whole numbers that are labels become int64, real numbers `real`.
-
-    ``change(slots) -> slots`` lets handlers change the slots. ``fill_in(batch)`` adds slots that no batch
-    holds. `known` are the shapes and dtypes of labels that may be missing, as all batches of the stage have
-    shown them. `weights` adds the slots with the weights of losses' values. The `options` are those of
-    :class:`Splitter`.
     """
 
-    user_code = staticmethod(user_code)
-    dtype_name = staticmethod(dtype_name)
+    user_code, missing_labels, as_array = staticmethod(user_code), MissingLabels, staticmethod(as_tensor)
+    dtype_of, known_as = staticmethod(partial(getattr, torch)), staticmethod(lambda dtype: dtype)
 
-    def known_as(self, dtype: Any) -> Any:
-        """Return the dtype itself."""
-        return dtype
-
-    def __init__(
-        self,
-        spec: TaskSpec,
-        device: torch.device,
-        log_once: Callable[[str], None],
-        *,
-        change: Callable[[Slots], Slots] | None = None,
-        real: torch.dtype = torch.float32,
-        fill_in: Callable[[Batch], None] | None = None,
-        known: KnownLabels | None = None,
-        weights: ValueWeights | None = None,
-        **options: Any,
-    ) -> None:
-        declared = {name: getattr(torch, each.dtype) for name, each in spec.label_specs.items() if each.dtype}
-        missing = MissingLabels(spec.label_specs, known)
-        super().__init__(spec, log_once, declared, missing, real, **options)
-        self._change, self._fill_in, self._weights = change, fill_in, weights
-        self._upload = Uploads(device)
-        self._layouts: dict[Any, list[tuple[str, int]]] = {}  # the position of each slot, by form
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        [self._device] = self.devices
+        self._upload = Uploads(self._device)
+        self._steady: dict[Any, tuple[list[tuple[str, int]], KnownLabels]] = {}  # by names, shapes and dtypes
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed; `raw` is None if this process has no samples of it.
 
         Raises DataError if slots or dtypes are not as declared.
         """
-        if raw is None and self._current.share is not WHOLE:
-            total = self._current.share.total(0)
-            return Batch(raw, 0, axis=self.batch_axis, total=total, absent=self._absent)
-        form, tensors = self._form_of(raw)
-        layout = self._layouts.get(form)
-        if layout is not None:
-            return self.distribute(raw, [{name: tensors[i] for name, i in layout}])
-        converted = raw if form is None else dict(zip(raw, tensors)) if type(raw) is dict else tensors
+        share = self.seen.current.share
+        if raw is None and share is not WHOLE:
+            return Batch(raw, 0, self.batch_axis, share.total(0), self.absent)
+        key, tensors = self._key_of(raw)
+        if (steady := self._steady.get(key)) is not None:
+            positions, known = steady
+            self.seen.known.update(known)
+            return self.distribute(raw, [{name: tensors[i] for name, i in positions}])
+        converted = raw if key is None else dict(zip(raw, tensors)) if type(raw) is dict else tensors
         parts, problems = self.name_arrays(converted)
         raise_problems(problems)
-        positions = {id(tensor): i for i, tensor in enumerate(tensors)}
-        if form is not None and len(positions) == len(tensors) and len(self._layouts) < MAX_SIGNATURES:
+        if key is not None and len(self._steady) < MAX_SIGNATURES:
             [slots] = parts
-            if all(id(tensor) in positions for tensor in slots.values()):
-                self._layouts[form] = [(name, positions[id(tensor)]) for name, tensor in slots.items()]
+            if positions := self.positions(tensors, slots):
+                known = {name: self.seen.known[name] for name in slots if name in self.seen.known}
+                self._steady[key] = positions, known
         return self.distribute(raw, parts)
 
     def arrays_in(self, unnamed: Any) -> dict[str, Any] | list[Any]:
         if isinstance(unnamed, (list, tuple)):
-            unnamed = [as_tensor(each) for each in unnamed]
-        return arrays_in(unnamed, self.batch_axis, as_tensor, concatenate=torch.cat)
+            unnamed = [as_tensor(each) for each in unnamed]  # lists of numbers, which are not nested arrays
+        return super().arrays_in(unnamed)
 
     def name_parts(self, parts: Sequence[Any]) -> tuple[list[Slots], list[Problem]]:
         """Return a list of one dict, the tensors of a batch that is split already, and the problems found."""
@@ -198,35 +172,42 @@ class BatchSplitter(Splitter):
                 problems.append(Problem("data", message))
         return [joined], problems
 
-    def distribute(self, raw: Any, parts: Sequence[Slots]) -> Batch:
+    def distribute(self, raw: Any, parts: Sequence[Mapping[str, Tensor | None]]) -> Batch:
         [named] = parts
-        axis, share = self.batch_axis, self._current.share
+        axis, share = self.batch_axis, self.seen.current.share
         count = next(each.shape[axis] for each in named.values() if each is not None)
         first, (size,) = (0, [count]) if share is WHOLE else share.cut(count, devices=1)
-        batch = Batch(raw, size, axis=axis, total=share.total(count), absent=self._absent)
-        if not size:
-            return batch
-        slots: Slots = {}
-        for name, tensor in named.items():
+        placed = Batch(raw, size, axis, share.total(count), self.absent, {}, self._device)
+        for name, tensor in named.items() if size else ():
             if tensor is not None:
-                # labels are cast only after their missing values are found
-                dtype = None if name in self._missing else self.target(name, tensor.dtype)
+                dtype = self.target(name, tensor.dtype) or tensor.dtype
+                if name in self.missing.labels:  # cast only after its missing values are found
+                    dtype = sought_in(tensor.dtype, dtype)
                 tensor = tensor if size == count else tensor.narrow(axis, first, size)
-                tensor = self._upload(tensor, dtype or tensor.dtype)
-            slots[name] = tensor
-        self._upload.submitted(slots)
-        if self._absent:
-            slots = {name: slots.get(name) for name in self.spec.slot_names}
-        if self._missing:
-            slots = self._missing.replace(slots, self.target)
-        if self._weights:
-            slots = self._weights.add(slots, size, axis)
-        batch.slots = slots if self._change is None else self._change(slots)
-        if self._fill_in is not None:
-            self._fill_in(batch)
-        return batch
+                tensor = self._upload(tensor, dtype)
+            placed.slots[name] = tensor
+        if size:
+            self._upload.submitted(placed.slots)
+            for change in self.changes:
+                change(placed)
+        return placed
 
-    def _form_of(self, raw: Any) -> tuple[Any, list[Tensor]]:
+    def concatenate(self, arrays: Sequence[Tensor], axis: int) -> Tensor:
+        return torch.cat(list(arrays), axis)
+
+    def common_dtype(self, arrays: Sequence[Tensor]) -> torch.dtype:
+        return reduce(torch.promote_types, [each.dtype for each in arrays])
+
+    def target(self, name: str, dtype: torch.dtype) -> torch.dtype | None:
+        cast: Any = self.dtypes.get(name) or self.seen.casts.get(name)
+        if cast is None and (dtype.is_floating_point or self.was_real(name)):
+            cast = self.real
+        elif cast is None:
+            is_label = name in self.spec.label_specs and dtype is not torch.bool and not dtype.is_complex
+            cast = torch.int64 if is_label else SIGNED.get(dtype, dtype)
+        return None if cast is dtype else cast
+
+    def _key_of(self, raw: Any) -> tuple[Any, list[Tensor]]:
         """Return what says which array of a batch is which slot, None if that is not simple; its tensors."""
         if type(raw) not in (dict, list, tuple) or self.spec.batch_fn is not None:
             return None, []
@@ -234,25 +215,13 @@ class BatchSplitter(Splitter):
         if any(type(each) is not Tensor for each in tensors):
             return None, []
         names = tuple(raw) if type(raw) is dict else None
-        return (names, len(self._casts), *[(each.shape, each.dtype) for each in tensors]), tensors
-
-    def target(self, name: str, dtype: torch.dtype) -> torch.dtype | None:
-        cast: Any = self._dtypes.get(name) or self._casts.get(name)
-        if cast is None and (dtype.is_floating_point or self.was_real(name)):
-            cast = self._real
-        elif cast is None:
-            is_label = name in self.spec.label_specs and dtype is not torch.bool and not dtype.is_complex
-            cast = torch.int64 if is_label else SIGNED.get(dtype, dtype)
-        return None if cast is dtype else cast
+        return (names, len(self.seen.casts), *[(each.shape, each.dtype) for each in tensors]), tensors
 
 
-class TaskSplitter(task_splitter.TaskSplitter):
-    """Splits the batches of several loaders into tensors."""
+def sought_in(dtype: torch.dtype, target: torch.dtype) -> torch.dtype:
+    """Return the dtype in which a label is compared with its missing value, before it is cast to `target`.
 
-    def join(self, parts: Parts) -> tuple[Slots, list[Problem]]:
-        missing = MissingLabels(self._spec.label_specs)
-        return joined_slots(self._spec, parts, missing, _common_dtype, lambda rows, _: torch.cat(rows))
-
-
-def _common_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
-    return reduce(torch.promote_types, [each.dtype for each in tensors])
+    -999.9 in float32 is not the same number as in float64.
+    """
+    is_shorter = dtype.is_floating_point and target.is_floating_point and target.itemsize < dtype.itemsize
+    return target if is_shorter else dtype

@@ -238,7 +238,7 @@ def _missing_in_part(spec: TaskSpec, arrays: Mapping[Ref, Any], batch: Batch) ->
             masked = [ref.name for ref in term.present if arrays[ref].dim() > 1]
             rules = [LabelRule(term.where, name, in_part=True) for name in masked]
         counts = [(rule, int(rule.count(batch.slots[rule.slot]))) for rule in rules]
-        problems += [rule.problem("", count, None) for rule, count in counts if count]
+        problems += [rule.problem("", count) for rule, count in counts if count]
     return problems
 
 

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..engines import CUDA_GRAPHS
+from ..engines.scale import Scale
 from ..log_once import LogOnce
 from .batch import Batch
-from .losses import Losses, Scale
+from .losses import Losses
 from .model import Model
 
 CAPTURES = {"cuda"}  # kinds of devices

@@ -9,29 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.profiler import ProfilerActivity, profile
 
 from .. import engines
-from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
-from ..engines.class_counts import balance_classes
-from ..engines.prediction import predict
-from ..errors import SpecError
+from ..engines import CUDA_GRAPHS, Setup
+from ..engines.batch import as_numpy
+from ..engines.prediction import Piece
+from ..errors import SpecError, raise_problems
 from ..log_once import LogOnce
 from ..protocols import Numbers
 from ..seeding import add_seeder
 from ..spec.plan import Plan
-from ..stages import TRAIN
+from ..stages import EVALUATE, TRAIN
 from ..state import RunState
-from .check import DryRun, dry_run, preserved
+from .batch import Batch
+from .check import DryRun, check_first_batch, dry_run, preserved
 from .devices import be_deterministic, device_of, why_inexact
-from .evaluation import evaluate_batch, predict_batch, softmax_axis
 from .export import export
 from .handler_arrays import TorchArrays
-from .operator_times import operator_times
 from .plan import make_plan
 from .session import Session
 from .snapshot import Snapshot
-from .step import TrainStep
 
 __all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
 
@@ -63,17 +64,20 @@ def make_engine(setup: Setup, state: RunState, log_once: LogOnce) -> Engine:
     return Engine(session, log_once)
 
 
+SOFTMAX = (nn.CrossEntropyLoss, nn.NLLLoss)  # losses whose classes are along axis 1
+FUNCTIONS = (F.cross_entropy, F.nll_loss)
+
+
 class Engine(engines.Engine):
     """Runs batches on the device of the module's own parameters, so that parameters are never copied."""
 
     session: Any
-    snapshot: Any
-    export_format = "torch"
-    saves_generators = True
+    arrays: TorchArrays
+    export_format, saves_generators = "torch", True
 
     def __init__(self, session: Session, log_once: LogOnce) -> None:
-        self.session, self.snapshot, self._log_once = session, Snapshot(session), log_once
-        self._arrays = TorchArrays(session.spec, session.model, session.world)
+        arrays = TorchArrays(session.spec, session.model, session.world)
+        super().__init__(session, Snapshot(session), arrays, log_once)
         self._running = False
 
     def fork(self, state: RunState) -> Engine:
@@ -97,22 +101,13 @@ class Engine(engines.Engine):
         finally:
             self._running = False
 
-    def balance_classes(self, data: Any, ends: bool) -> None:
-        balance_classes(self.session, data, ends, self._log_once)
-
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         with self.running():
             return dry_run(self.session, first, val_data)
 
-    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: Any, layers: bool = False) -> Plan:
         with self.running():
-            return make_plan(self.session, run, self._log_once, trained, layers)
-
-    def train_step(self, timer: Timer = untimed) -> TrainStep:
-        return TrainStep(self.session, timer)
-
-    def evaluate_batch(self, raw: Any) -> Any:
-        return evaluate_batch(self.session, raw)
+            return make_plan(self.session, run, self._log_once, layers)
 
     def join_figures(self, stage: str, ended: bool = True) -> None:
         self.session.stages[stage].figures.join(self.session.world, ended)
@@ -128,21 +123,49 @@ class Engine(engines.Engine):
     def why_inexact(self) -> str:
         return why_inexact(self.session.model.device)
 
-    def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
-        with self.running():
-            how: dict[str, Any] = {"run": predict_batch, "class_axis": softmax_axis}
-            return predict(self.session, data, gather, activation, write, **how)
+    def evaluate_batch(self, raw: Any) -> Any:
+        result: Any = super().evaluate_batch(raw)
+        result.detach()  # an output may be a parameter
+        return result
+
+    def predict_batch(self, raw: Any) -> list[Piece]:
+        session = self.session
+        stage, batch = session.stages[EVALUATE], session.splitter(EVALUATE, labels=False).split(raw)
+        if not session.shared.are_shared:
+            session.shared.begin_stage(batch, run=self._materialise)
+        if not batch.samples:
+            return []
+        with torch.no_grad():
+            self._materialise(batch)
+            outputs = stage.forward(batch.slots)
+            if stage.carried is not None:
+                stage.carried.keep(batch, [outputs])
+            return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
+
+    def _materialise(self, batch: Batch) -> None:
+        """Give lazy parameters the shapes that fit a batch."""
+        self.session.model.materialise(lambda: self.session.stages[EVALUATE].call(batch.slots))
+
+    def _begin_evaluation(self, batch: Batch) -> None:
+        self.session.shared.begin_stage(batch, run=self._materialise)
+        self._materialise(batch)
+
+    def _check_evaluation(self, batch: Batch) -> None:
+        raise_problems(check_first_batch(self.session.stages[EVALUATE], batch)[1])
+
+    def _class_axis(self, loss: Any) -> int | None:
+        return 1 if isinstance(loss, SOFTMAX) or loss in FUNCTIONS else None
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
         with self.running():
-            return export(self.session, folder, data, format)
+            return export(self.session, self.input_signatures(data), folder, format)
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
         model = self.session.model
         of_batch = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
         tensors: dict[str, Any] = of_batch if gradients else model.tensors
         known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
-        return {name: self._arrays.numpy(tensor) for name, tensor in known.items()}
+        return {name: self.arrays.numpy(tensor) for name, tensor in known.items()}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         tensors = self.session.model.tensors
@@ -150,23 +173,25 @@ class Engine(engines.Engine):
             for name, value in values.items():
                 tensors[name].copy_(torch.as_tensor(value))
 
-    @property
-    def arrays(self) -> TorchArrays:
-        return self._arrays
-
-    def gradients(self) -> dict[str, dict[str, list[Any]]]:
-        gradients: dict[str, dict[str, list[Any]]] = self.session.trainers.gradients()
-        return gradients
-
     def preserved(self) -> AbstractContextManager[None]:
         return preserved(self.session, trainers=True)
 
-    @contextmanager
-    def trial_run(self, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:
-        session = self.session
-        with self.running(), preserved(session, trainers=True), session.trainers.training():
-            first, batches = session.readers[TRAIN].peek_first(data, name)
-            yield dry_run(session, first), batches
+    def operator_times(
+        self, run: Callable[[], Any], steps: int
+    ) -> tuple[list[tuple[str, float, float]], str]:
+        """Run steps under PyTorch's profiler, which counts an operator without those that it calls itself.
 
-    def operator_times(self, run: Callable[[], Any], steps: int) -> tuple[list[Any], str]:
-        return operator_times(run, steps)
+        On a GPU, the times are those of the GPU.
+        """
+        activities, on_gpu = [ProfilerActivity.CPU], torch.cuda.is_available()
+        if on_gpu:  # pragma: no cover - needs a GPU
+            activities.append(ProfilerActivity.CUDA)
+        with profile(activities=activities) as recorded:
+            run()
+        name = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+        times = [
+            (each.key, each.count / steps, getattr(each, name) / 1000 / steps)
+            for each in recorded.key_averages()
+            if getattr(each, name) > 0
+        ]
+        return sorted(times, key=lambda row: -row[2]), ""

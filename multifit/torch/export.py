@@ -8,10 +8,9 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,30 +18,27 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import at_path, bind_outputs
-from ..engines.prediction import batches_of
+from ..engines.prediction import Signature
 from ..errors import SpecError, quoted, raise_problems
 from ..files import atomic_path, atomic_write, sha256
-from ..stages import EVALUATE, TRAIN
 from ..version import __version__
 from .added_slots import dtype_name
-from .evaluation import predict_batch
 
 if TYPE_CHECKING:
     from .session import Session
 
 PARAMETERS, RECORD, PROGRAM, ONNX = "net.pt", "export.json", "net.pt2", "net.onnx"
 WITHOUT_CODE = "the parameters, for use with the code of the net"
-MAX_BATCHES = 31  # at most as many batches of a loader are read for their shapes
-Signature = Mapping[str, Any]  # the shape and dtype of each slot, or None
 
 
 def export(
-    session: Session, folder: str | os.PathLike[str], data: Any = None, format: str = "torch"
+    session: Session, sources: Iterable[Sequence[Signature]], folder: str | os.PathLike[str], format: str
 ) -> list[Path]:
     """Write the net in evaluation mode; see :meth:`multifit.MultiEstimator.export`.
 
     The net itself does not change. Samples are along the first axis, which may have any size, and so may an
-    axis whose size differed between the batches so far.
+    axis whose size differed between the batches so far. `sources` are signatures of batches, of which the
+    first are used.
     """
     if format not in WRITERS:
         valid = f"valid for a PyTorch net are {quoted(WRITERS)}"
@@ -56,7 +52,7 @@ def export(
             f"export: {quoted(spec.state)} come from the previous batch (state=), which the format cannot "
             'express; export a net that starts from zeros itself, or its parameters, with format="torch"'
         )
-    net = _Net(session, _signatures(session, data))
+    net = _Net(session, next(iter(sources), []))
     if session.model.is_lazy or (format != "torch" and not net.example):
         raise ValueError(
             f"export: the shapes of the inputs {quoted(spec.inputs)} are not known; fit, check or evaluate "
@@ -66,21 +62,6 @@ def export(
         return WRITERS[format](net.eval(), Path(folder))
 
 
-def _signatures(session: Session, data: Any) -> list[Signature]:
-    """Return the signatures of batches of evaluation, or else of training."""
-    inputs = set(session.spec.evaluation.inputs)
-    if data is None:
-        found = ([s for s in session.signatures[name] if inputs <= set(s)] for name in (EVALUATE, TRAIN))
-        casts = {name: dtype for stage in session.stages.values() for name, dtype in stage.casts.items()}
-        signatures = next(filter(None, found), [])
-        return [{n: s and (s[0], casts.get(n, s[1])) for n, s in each.items()} for each in signatures]
-    batches, splitter = batches_of(session, data), session.splitter(EVALUATE, labels=False)
-    first = next(batches)
-    predict_batch(session, first)  # gives lazy modules their parameters
-    slots = [splitter.split(raw).slots for raw in (first, *islice(batches, MAX_BATCHES - 1))]
-    return [{n: None if t is None else (tuple(t.shape), t.dtype) for n, t in each.items()} for each in slots]
-
-
 class _Net(nn.Module):
     """The net on the CPU as it is exported: it takes the inputs in order, and returns its outputs by name.
 
@@ -88,7 +69,7 @@ class _Net(nn.Module):
     that may have any size. `example` are inputs of zeros; such axes are twice as long in `larger`.
     """
 
-    def __init__(self, session: Session, signatures: list[Signature]) -> None:
+    def __init__(self, session: Session, signatures: Sequence[Signature]) -> None:
         super().__init__()
         net = getattr(session.model.net, "_orig_mod", session.model.net)  # what was compiled
         self.net: Any = net if session.model.device.type == "cpu" else copy.deepcopy(net).cpu()

@@ -16,7 +16,7 @@ from ..errors import raise_problems
 from ..sampling.counts import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
 from ..stages import TRAIN
-from .labels import LabelCounts, LabelRule, label_rules
+from .labels import LabelRule, label_rules
 from .stage_metric import StageMetric as StageMetric
 from .stage_metric import declared_metrics as declared_metrics
 from .sums import Means as Means
@@ -58,7 +58,7 @@ class StageFigures(stage_figures.StageFigures):
 
     def _clear(self) -> None:
         self.batches = self.samples = 0
-        self._sums, self._labels = PassSums(), LabelCounts()
+        self._sums = PassSums()
         self._numbers: dict[str, float] = {}  # sums that are known without the device
 
     # ---- measuring
@@ -102,11 +102,11 @@ class StageFigures(stage_figures.StageFigures):
                     numbers[name[0]] = numbers.get(name[0], 0.0) + count
                 tensors += sums
                 layout += [name] * len(sums)
+        if rules := self._rules_for(result):
+            layout += [(rule.key,) for rule in rules]
+            tensors += [rule.count(batch.slots[rule.slot]) for rule in rules]
         if tensors:
             self._sums.add(tuple(layout), tensors)
-        if rules := self._rules_for(result):
-            counts = [rule.count(batch.slots[rule.slot]) for rule in rules]
-            self._labels.add(tuple([rule.key for rule in rules]), self.batches, counts)
 
     def _loss_sums(self, key: str, result: Any) -> list[Tensor]:
         """Return the sums of a loss's parts, and its weighted sum if the weight may change."""
@@ -152,11 +152,10 @@ class StageFigures(stage_figures.StageFigures):
             return {}
         with user_code(lambda: "an operation in one of the batches so far"):
             totals = self._totals()  # errors of a GPU are raised by reading
-            wrong = self._labels.read()
         figures = self._loss_figures(totals)
         kind = "training" if self.stage == TRAIN else "evaluation"
-        rules = [(rule, wrong[key]) for key, rule in self._rules.items() if key in wrong]
-        raise_problems([rule.problem(kind, *found) for rule, found in rules])
+        wrong = [(rule, int(totals[key][0])) for key, rule in self._rules.items() if key in totals]
+        raise_problems([rule.problem(kind, count) for rule, count in wrong if count])
         for metric in self.metrics:
             if not (quick and len(metric.kept) and not self.complete):
                 metric.compute(totals, self.complete)
@@ -201,7 +200,6 @@ class StageFigures(stage_figures.StageFigures):
             "samples": self.samples,
             "sums": self._sums.state(),
             "numbers": dict(self._numbers),
-            "labels": {key: list(found) for key, found in self._labels.read().items()},
             "metrics": {metric.term.key: metric.state() for metric in self.metrics},
             "means": [means.state() for means in self.means],
         }
@@ -236,7 +234,6 @@ class StageFigures(stage_figures.StageFigures):
         self._sums.merge(state["sums"], self._device)
         for name, number in state["numbers"].items():
             self._numbers[name] = self._numbers.get(name, 0.0) + number
-        self._labels.merge(state["labels"])
 
     def join(self, world: World, ended: bool = True) -> None:
         """Replace the figures by those of all ranks together, equal on all ranks; waits for the device.

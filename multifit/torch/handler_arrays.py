@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from ..distributed import World
 from ..engines import Arrays
-from ..engines.raw_batches import as_numpy
+from ..engines.batch import as_numpy
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
@@ -91,7 +91,7 @@ class TorchArrays(Arrays):
             self._objectives[key] = Objective(spec, self._world, self._model.device, None)
         slots = {ref.name: array for ref, array in arrays.items() if ref.space == LABELS}
         samples = next(array.shape[axis] for array in slots.values() if array is not None)
-        losses = self._objectives[key](arrays, Batch(None, samples, slots, axis), scale)
+        losses = self._objectives[key](arrays, Batch(None, samples, axis, slots=slots), scale)
         return list(losses.objectives.values())
 
     def smoothed(self, term: Term) -> Term:

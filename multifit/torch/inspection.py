@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import describe, elementwise_problem
-from ..checks.losses import class_weights_problem, parts_problem
+from ..checks import describe, elementwise_problem, losses
+from ..engines.batch import as_numpy
 from ..engines.metric_figures import function_arity_problem
 from ..errors import Problem
 from ..signatures import arity_problem
 from ..spec.names import OUTPUTS, Ref, listed
-from ..spec.plan import function_name
 from ..spec.terms import Term
 from .labels import CLASS_FUNCTIONS, CLASS_LOSSES, class_indices
 from .loss_calls import by_value, call_loss, needs_values
@@ -33,10 +32,7 @@ ELEMENTWISE: tuple[Any, ...] = (
 )  # fmt: skip
 INDEXED: tuple[Any, ...] = (*CLASS_LOSSES, *CLASS_FUNCTIONS)
 STOCK = "torch.nn"  # its losses have a gradient, which scales with their weight
-NO_GRADIENT = (
-    "returns numbers that autograd has not computed from the outputs, so they train nothing; compute them "
-    "from the outputs, without detach(), item() or torch.no_grad(), or give weight=0 to only measure the loss"
-)
+NO_GRADIENT = losses.NO_GRADIENT.format("detach(), item() or torch.no_grad()")
 SUMMED = (
     'has reduction="sum", and a number counts as the mean of the batch\'s samples, so that an update would '
     'depend on the size of batches; give reduction="none", whose values are added up and divided by the '
@@ -174,7 +170,7 @@ def _class_weights(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any
         return None
     axis = class_axis(fn, arrays[output], arrays[label])
     binary = 2 if is_kind(fn, (nn.BCELoss, nn.BCEWithLogitsLoss)) else None
-    return class_weights_problem(term, binary if axis is None else arrays[output].shape[axis])
+    return losses.class_weights_problem(term, binary if axis is None else arrays[output].shape[axis])
 
 
 def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) -> str | None:
@@ -191,7 +187,7 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
     is_double = any(copy.dtype == torch.float64 for copy in copies.values())
     dtype = torch.float64 if is_double else torch.float32
     cast = f"{str(dtype)[6:]}: cast it, with to({dtype})"
-    message = parts_problem(term, values, Tensor, "a tensor", {torch.float32, dtype}, cast)
+    message = losses.parts_problem(term, values, Tensor, "a tensor", {torch.float32, dtype}, cast)
     if message is not None or not variables:
         return message and f"{term.where}: {message}"
     loss = values[term.minimized]
@@ -203,19 +199,12 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
         torch.autograd.grad(loss, variables, loss.new_full(loss.shape, scale), True, allow_unused=True)
         for scale in (1.0, 4.0)
     )
-    pairs = [(one, four) for one, four in zip(ones, fours) if one is not None and one.isfinite().all()]
-
-    def scales(factor: int) -> bool:
-        return all(torch.allclose(four, factor * one, rtol=1e-3, atol=1e-12) for one, four in pairs)
-
-    if stock or scales(4):
+    if stock:
         return None
-    same = "the same gradient" if scales(1) else "one that is not four times as large"
-    return (
-        f"{term.where}: {function_name(term.spec.fn)} ignores its weight: an incoming gradient four times as "
-        f"large gave {same}, so weights and normalisation have no effect; "
-        "multiply by grad_output in the backward() of its autograd.Function"
-    )
+    pairs = [(as_numpy(one), as_numpy(four)) for one, four in zip(ones, fours) if one is not None]
+    way_out = "multiply by grad_output in the backward() of its autograd.Function"
+    message = losses.weight_problem(term.spec.fn, pairs, way_out)
+    return message and f"{term.where}: {message}"
 
 
 def _shown(ref: Ref, arrays: Mapping[Ref, Any]) -> str:

@@ -17,7 +17,6 @@ from ..spec import TaskSpec
 from ..spec.parsing import label_of
 from ..spec.terms import Term
 from .loss_calls import missing_as
-from .sums import TOGETHER
 
 CLASS_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss
 CLASS_FUNCTIONS = F.cross_entropy, F.nll_loss, F.multi_margin_loss
@@ -65,12 +64,11 @@ class LabelRule:
             wrong = wrong & (values != value)
         return wrong
 
-    def problem(self, kind: str, count: int, first: int | None) -> Problem:
-        """Return the problem of so many wrong values, of which batch `first`, if known, had the first one."""
+    def problem(self, kind: str, count: int) -> Problem:
+        """Return the problem of so many wrong values in "training" or "evaluation"."""
         if self.in_part:
-            return partly_missing_problem(self.where, self.slot.partition(".")[2], kind, count, first)
-        batch = first or 0
-        return counted_labels_problem(self.where, self.slot, self.classes, kind, count, batch, taken="")
+            return partly_missing_problem(self.where, self.slot.partition(".")[2], kind, count)
+        return counted_labels_problem(self.where, self.slot, self.classes, kind, count, taken="")
 
 
 @lru_cache(maxsize=16)
@@ -158,36 +156,3 @@ def partly_missing(
             for ref, mask in masks:
                 if mask.numel() > len(mask):
                     yield LabelRule(term.where, f"present.{label_of(ref).name}", in_part=True)
-
-
-class LabelCounts:
-    """Counts the values of a pass that break rules, without waiting for the device."""
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, ...], list[list[Tensor]]] = {}  # by rules: of each batch, or of many
-        self._batches: dict[tuple[str, ...], list[int]] = {}
-        self._found: dict[str, tuple[int, int]] = {}
-
-    def add(self, keys: tuple[str, ...], batch: int, counts: list[Tensor]) -> None:
-        """Add the counts of a batch, given its number, from 1."""
-        rows, batches = self._counts.setdefault(keys, []), self._batches.setdefault(keys, [])
-        rows.append(counts)
-        batches.append(batch)
-        if len(batches) % TOGETHER == 0:
-            rows[-TOGETHER:] = [[torch.stack(column).reshape(-1) for column in zip(*rows[-TOGETHER:])]]
-
-    def read(self) -> dict[str, tuple[int, int]]:
-        """Return, by rule, how many values broke it, and the first batch with one; this waits."""
-        for keys, batches in self._batches.items():
-            for key, column in zip(keys, zip(*self._counts.pop(keys))):
-                counts = torch.cat([each.reshape(-1) for each in column]).cpu().numpy()
-                if counts.any():
-                    self.merge({key: (int(counts.sum()), batches[int((counts > 0).argmax())])})
-        self._batches = {}
-        return dict(self._found)
-
-    def merge(self, found: Mapping[str, Sequence[int]]) -> None:
-        """Add what :meth:`read` returned, now or in another process, where batches had the same numbers."""
-        for key, (count, first) in found.items():
-            before, earliest = self._found.get(key, (0, first))
-            self._found[key] = before + count, min(earliest, first)

@@ -35,7 +35,7 @@ _persistent: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by loader: its
 class TorchLoaders(Loaders):
     """Reads PyTorch's DataLoaders."""
 
-    def own(self, data: Any) -> bool:
+    def reads(self, data: Any) -> bool:
         return isinstance(data, torch_data.DataLoader)
 
     def iterate(self, data: Any, seed: int | None) -> Iterator[Any]:

@@ -11,12 +11,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..checks import describe
-from ..errors import SpecError
+from ..checks.losses import check_rows, check_weights, has_values
 from ..spec.names import Ref
 from ..spec.terms import Term
 from .user_code import note_arguments
 
+WITHOUT_REDUCTION = (
+    ': give a module with reduction=, which is then called with "none", or functools.partial(function, '
+    'reduction="none")'
+)
 _COPIES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()  # of losses, with reduction="none"
 
 
@@ -102,40 +105,20 @@ def _changed(
     if not masks:
         return parts
     flat = list(map(_flat, masks))
-    if _fit(parts, masks):
+    if has_values(parts, masks):
         present = _product(flat) != 0
         return [torch.where(present.reshape(part.shape), part, 0.0) for part in parts]
     rows = _rows(flat) != 0
     for part in parts:
-        if part.shape[:1] != rows.shape:
-            raise SpecError(
-                f"{term.where}: its label may be missing, and it returns {describe.array(part)} for "
-                f"{len(rows)} samples; return a value for each sample, so that some can be left out: give "
-                'a module with reduction=, which is then called with "none", or functools.partial(function, '
-                'reduction="none")'
-            )
+        check_rows(term, part, len(rows), WITHOUT_REDUCTION)
     return [torch.where(rows.reshape(-1, *[1] * (part.dim() - 1)), part, 0.0) for part in parts]
 
 
 def _weighted(term: Term, values: Tensor, weight: Tensor) -> Tensor:
     if weight.numel() == values.numel() and values.dim():
         return values * weight.reshape(values.shape)
-    if values.shape[:1] != weight.shape[:1] or weight.numel() != len(weight):
-        raise SpecError(
-            f"{term.where}: its weights are {describe.array(weight)}, and it returns "
-            f"{describe.array(values)}; return a value for each weight, or give a weight for each sample"
-        )
+    check_weights(term, values, weight)
     return values * weight.reshape(-1, *[1] * (values.dim() - 1))
-
-
-def _fit(parts: Sequence[Any], masks: Sequence[Tensor]) -> bool:
-    """Whether all parts of a loss have a value for each value of its labels, and samples have several."""
-    size, samples = max(mask.numel() for mask in masks), len(masks[0])
-    return (
-        size > samples
-        and {mask.numel() for mask in masks} <= {samples, size}
-        and all(part.shape[:1] == (samples,) and part.numel() == size for part in parts)
-    )
 
 
 def _flat(mask: Tensor) -> Tensor:

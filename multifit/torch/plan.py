@@ -18,11 +18,11 @@ from .step import StepResult
 WHY = "so nothing trains them: detach() or no_grad() stops it"
 
 
-def make_plan(session: Session, run: DryRun, log_once: LogOnce, trained: bool, layers: bool = False) -> Plan:
+def make_plan(session: Session, run: DryRun, log_once: LogOnce, layers: bool = False) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
     Such mistakes are values for which a net or a loss was hardly meant, and parameters without a gradient.
-    Whether the batch will be `trained` on makes no difference. With `layers`, the net runs once more.
+    With `layers`, the net runs once more.
     """
     trainers, terms, slots = session.trainers, session.spec.terms, run.train.batch.slots
     losses: dict[str, tuple[str, ...]] = {}

@@ -17,25 +17,27 @@ from ..spec.terms import Term
 from ..stages import TRAIN
 from ..state import RunState
 from .balance import make_balancer
-from .batch import Batch, BatchSplitter, TaskSplitter, ValueWeights
+from .batch import Batch, BatchSplitter, ValueWeights
+from .branch import backward
 from .compiling import compiled
 from .cuda_graphs import cuda_graphs
 from .figures import StageFigures
 from .model import Model, default_spec
 from .ranks import SharedParameters
 from .stage_metric import StageMetric, declared_metrics
-from .step import Stage
+from .step import Stage, StepResult
 from .trainers import Trainers
 
 
 class Session(engines.Session):
     """Runs batches with PyTorch; `compile` is as for :class:`multifit.MultiEstimator`."""
 
-    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+    batch_splitter, value_weights = BatchSplitter, ValueWeights
 
     def __init__(self, *parts: Any, compile: bool | str) -> None:
         super().__init__(*parts)
         self._compile = compile
+        self._trainers_of = {term.key: term.trainers for term in self.spec.terms}
         self.shared = SharedParameters(self.world, self.model, self.trainers.frozen_statistics)
         self.restart()
 
@@ -49,21 +51,37 @@ class Session(engines.Session):
                 "module's with torch.nn.init, such as in net.apply(function)"
             )
         model = Model(setup.net, spec, setup.context, setup.precision, log_once)
-        trainers = Trainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
+        trainers = Trainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate, setup.world)
         balancer = make_balancer(setup.balance, spec, model.device, setup.world, model.parameters)
         metrics = declared_metrics(spec)
         parts = model, trainers, spec, state, log_once, metrics, balancer, setup.world
         return cls(*parts, compile=setup.compile)
 
-    @property
-    def place(self) -> torch.device:
-        """The device."""
-        device: torch.device = self.model.device
-        return device
-
     def normalizer(self, term: Term, batch: Batch) -> float:
-        """Return this process's part of a loss's normalizer; waits for the device."""
+        """Return this rank's summand of a loss's normalizer; waits for the device."""
         return float(self.stages[TRAIN].objective.normalizer(term, batch))
+
+    def backward(self, result: StepResult) -> None:
+        """Add the gradients of a batch's objectives, each to those of the trainers that it is bound to."""
+        groups: dict[tuple[str, ...], list[torch.Tensor]] = {}  # by the trainers that losses are bound to
+        for key, each in result.objectives.items():
+            if each.requires_grad:  # a constant has nothing to learn in this batch
+                groups.setdefault(self._trainers_of.get(key, ()), []).append(each)
+        bound = self.bound_parameters()  # handlers may have unfrozen some
+        for number, (names, losses) in enumerate(groups.items(), 1):
+            more, inputs = number < len(groups), bound.get(names)
+            if inputs != []:  # a handler may have frozen all of them
+                backward(losses, self.trainers.scale, retain_graph=more, inputs=inputs)
+
+    def again(self, batch: Batch) -> StepResult:
+        """Compute the losses of a batch once more, without gradients; running statistics stay."""
+        statistics = self.model.statistics
+        kept = {name: each.clone() for name, each in statistics.items()}
+        result = self.stages[TRAIN].run(batch, self.state, learns=False)
+        with torch.no_grad():
+            for name, each in statistics.items():
+                each.copy_(kept[name])
+        return result
 
     def discard(self) -> None:
         """Look at the modules anew: the net may have changed."""
@@ -74,7 +92,7 @@ class Session(engines.Session):
 
     def bound_parameters(self) -> dict[tuple[str, ...], list[nn.Parameter] | None]:
         """Return, by the trainers to which losses are bound, their parameters; {} if no loss is bound."""
-        names = {term.trainers for term in self.spec.terms}
+        names = set(self._trainers_of.values())
         if names == {()}:
             return {}
         of_trainer = {name: list(self.trainers.updated(name).values()) for name in self.trainers.get()}

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from ..engines import snapshot
-from ..engines.identity import Parameters, parameter_differences, plain, run_identity
+from ..engines.identity import Parameters, parameter_differences
 from ..engines.snapshot import NONE, TRAINERS
 from ..engines.trees import Add, Trees
 from ..errors import last_line, quoted, shown
@@ -62,24 +62,12 @@ class Snapshot(snapshot.Snapshot):
     def __init__(self, session: Any) -> None:
         super().__init__(session, TorchTrees(session.model.device))
 
-    def identity(self) -> dict[str, Any]:
-        trainers = self._session.trainers.get()
-        return run_identity(
-            self._session,
-            _described(_saved(self._session.model)),
-            {
-                name: {
-                    "optimizer": type(handle.optimizer).__name__,
-                    "options": plain(trainers.options.get(name)),  # those of a user's optimizer are unknown
-                    "schedule": (kind := handle.rates.schedule or handle.rates.scheduler)
-                    and function_name(kind),
-                    "clip_norm": plain(trainers.clip_norms.get(name)),
-                    "holds": list(trainers.parameters[name]),
-                    **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),
-                }
-                for name, handle in trainers.items()
-            },
-        )
+    def _described(self) -> Parameters:
+        return _described(_saved(self._session.model))
+
+    def _schedule_of(self, trainer: Any) -> str | None:
+        schedule = trainer.rates.schedule or trainer.rates.scheduler
+        return None if schedule is None else function_name(schedule)
 
     def write_trained(self, path: Path) -> None:
         model = self._session.model

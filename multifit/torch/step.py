@@ -1,36 +1,36 @@
-"""Runs batches: forward, losses and figures for every stage; gradients and updates in training."""
+"""Runs batches: forward, losses and figures for every stage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import engines
 from ..checks import at_path, bind_outputs
 from ..distributed import World
 from ..engines import Timer, untimed
+from ..engines.scale import Divisors, Scale
 from ..errors import Problem, SpecError, raise_problems
 from ..events import NO_HOOKS, TrainingHooks
 from ..spec import TaskSpec
-from ..spec.names import Ref, listed
-from ..spec.parsing import is_missable, presence
+from ..spec.names import Ref
 from ..spec.terms import by_reference, named_parts
 from ..stages import TRAIN
 from ..state import RunState
 from .batch import Batch, CarriedState
-from .branch import backward
 from .cuda_graphs import CudaGraphs
 from .figures import StageFigures
-from .losses import Losses, Objective, Scale, Shares
+from .losses import Losses, Objective
 from .model import Model
 from .user_code import user_code
 
 
 @dataclass
-class StepResult:
+class StepResult(engines.StepResult):
     """What a stage computed from a batch, by name.
 
     `outputs` are the net's, in float32 at least; `parts` what each loss returned. The sum of the `objectives`
@@ -67,31 +67,36 @@ class StepResult:
         """Return this rank's part of the objective; this waits for the device."""
         return sum(float(each.detach()) for each in self.objectives.values())
 
-    def named(self) -> dict[str, dict[str, list[Any]]]:
-        """Return ``pred``, ``label`` and ``loss``: dicts of lists of one tensor, however many there are."""
-        spec, parts = self.spec, self.parts
-        minimized = {term.key: parts[term.key][term.minimized] for term in spec.terms if term.key in parts}
-        return {
-            "pred": {name: [self.outputs.get(name)] for name in spec.output_names},
-            "label": {name: [self.batch.slots.get(name)] for name in listed(spec.labels)},
-            "loss": {term.key: [minimized.get(term.key)] for term in spec.terms},
-        }
+    def by_device(self) -> list[tuple[Any, Any, Any]]:
+        """Return the outputs, the slots and the minimised parts of losses, by name, of the one device."""
+        parts, terms = self.parts, self.spec.terms
+        minimized = {term.key: parts[term.key][term.minimized] for term in terms if term.key in parts}
+        return [(self.outputs, self.batch.slots, minimized)]
 
-    def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label``, ``loss``: lists of one tensor, or dicts of lists; and ``present``."""
-        missable = [name for name, label in self.spec.label_specs.items() if is_missable(label)]
-        views: dict[str, Any] = {
-            name: next(iter(columns.values())) if len(columns) == 1 else columns
-            for name, columns in self.named().items()
-        }
-        return {**views, "present": {name: [self.batch.slots.get(presence(name))] for name in missable}}
+    def change_objective(self, hooks: TrainingHooks) -> bool:
+        """Let handlers change the objectives; return whether each is still that of the same loss.
+
+        Raises SpecError if they have no gradient any more.
+        """
+        before = list(self.objectives.values())
+        objectives = hooks.change_objective(before, **self.named(), scale=self.scale)
+        if any(each.requires_grad for each in before) and not any(each.requires_grad for each in objectives):
+            names = hooks.names("change_objective")
+            raise SpecError(
+                f"losses: the objective has no gradient after a handler ({names}); let it compute the "
+                "objective without torch.no_grad(), detach() or numpy()"
+            )
+        alike = len(objectives) == len(before)
+        keys = self.objectives if alike else map(str, range(len(objectives)))
+        self.objectives = dict(zip(keys, objectives))
+        return alike
 
 
 class Stage:
     """Runs batches for one TaskSpec, and adds up its figures.
 
     `name` is "train" or "evaluate". `hooks` call the handlers that change a training step; `frozen` resets
-    the modules that stay in evaluation mode. `shares` is as for :class:`Objective`. `run_net` calls the net
+    the modules that stay in evaluation mode. `divisors` is as for :class:`Objective`. `run_net` calls the net
     on its inputs; it may be compiled. `graphs` run batches as CUDA graphs.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
@@ -107,7 +112,7 @@ class Stage:
         world: World,
         hooks: TrainingHooks = NO_HOOKS,
         frozen: Callable[[], object] = lambda: None,
-        shares: Shares | None = None,
+        divisors: Divisors | None = None,
         run_net: Callable[..., Any] | None = None,
         graphs: CudaGraphs | None = None,
     ) -> None:
@@ -117,13 +122,13 @@ class Stage:
         self._hooks, self._frozen = hooks, frozen
         self._changes_outputs = hooks.active("change_outputs")
         self._world = world
-        self.objective = Objective(spec, world, model.device, shares, graphs is not None)
+        self.objective = Objective(spec, world, model.device, divisors, graphs is not None)
         self._run_net, self._graphs = run_net or model.net, graphs
         self._paths: Mapping[str, tuple[Any, ...]] | None = None
         low = model.input_dtype in (torch.float16, torch.bfloat16)  # whose labels and losses are in float32
         self._input_dtype = model.input_dtype if low else None
         self._is_low = low or model.precision.dtype is not None
-        self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
+        self.carried = CarriedState(spec.state, model.contexts, model.dtype) if spec.state else None
 
     def run(
         self,
@@ -147,7 +152,7 @@ class Stage:
                     result.outputs, losses = self._compute(batch, result.scale, outputs)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
             if self.carried is not None and learns is not False:  # which a batch that runs again is
-                self.carried.keep(batch, result.outputs)
+                self.carried.keep(batch, [result.outputs])
         return result
 
     def _compute(
@@ -250,146 +255,3 @@ def _detached(output: Tensor) -> Tensor:
 
 def _is_real(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
-
-
-class TrainStep:
-    """Trains on one batch; `fit`, the profiler and the rate search all run this step.
-
-    A restarted engine needs a new step. ``timer(phase, *detail)`` returns a context manager around each
-    phase.
-    """
-
-    def __init__(self, session: Any, timer: Timer = untimed) -> None:
-        self._splitter, self._stage = session.splitter(TRAIN), session.stages[TRAIN]
-        self._state, self._trainers, self._hooks = session.state, session.trainers, session.hooks
-        self._world, self._windows, self._timer = session.world, session.windows, timer
-        self._statistics = session.model.statistics
-        balancer = session.balancer
-        compares = balancer is not None and balancer.compares
-        self._of_losses: Any = None if compares else balancer
-        self._of_gradients: Any = balancer if compares else None
-        self._bound_parameters = session.bound_parameters
-        self._trainers_of = {term.key: term.trainers for term in self._stage.spec.terms}
-
-    def __call__(self, raw: Any) -> StepResult:
-        """Train on a batch, as the loader yielded it."""
-        return self._train(self.fetch(raw))
-
-    def first(self, checked: StepResult) -> StepResult:
-        """Train on the first batch, whose check has changed nothing."""
-        return self._train(checked.batch)
-
-    def _train(self, batch: Batch) -> StepResult:
-        result = self.forward(batch)
-        self.learn(result)
-        self.measure(result)
-        return result
-
-    def fetch(self, raw: Any) -> Batch:
-        """Name, cast and place the tensors of a batch; raises DataError if they are not as declared."""
-        with self._timer("fetch"):
-            batch: Batch = self._splitter.split(raw)
-            return batch
-
-    def forward(self, batch: Batch) -> StepResult:
-        """Run net and losses."""
-        with self._timer("forward"):
-            raise_problems(self._trainers.build())
-            result: StepResult = self._stage.run(batch, self._state)
-            return result
-
-    def learn(self, result: StepResult) -> None:
-        """Compute the gradients; update the parameters, unless a handler holds that back.
-
-        All gradients are ready before the first trainer updates a parameter. A trainer with a slower rhythm
-        updates at a later batch. If its update is held back, what it has added up is discarded.
-        """
-        trainers, samples = self._trainers, result.batch.total
-        assert samples is not None
-        if self._of_losses is not None:
-            with self._timer("balance"):
-                self._of_losses.weigh(result, self._state)
-        trainers.make_room(samples)
-        with self._timer("backward"):
-            self.backward(result)
-        result.detach()
-        due = trainers.due(self._state.step, samples, self._windows.ends)
-        hooks = self._hooks
-        held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])
-        if trainers.agree(self._world, held_back, due):
-            trainers.discard_held(due)
-            return
-        self.apply(due)
-        if due and self._of_losses is not None and self._of_losses.looks_back:
-            self.look_back(result)
-
-    def backward(self, result: StepResult) -> None:
-        """Add the gradients of the objective, as handlers and a method of balancing change it."""
-        objectives = result.objectives
-        if self._hooks.active("change_objective"):
-            objectives = self._changed(result)
-        if self._of_gradients is not None:
-            result.objectives = dict(objectives)
-            self._of_gradients.differentiate(result, self._state, self._trainers.scale)
-            return
-        groups: dict[tuple[str, ...], list[Tensor]] = {}  # by the trainers that losses are bound to
-        for key, each in objectives.items():
-            if each.requires_grad:  # a constant has nothing to learn in this batch
-                groups.setdefault(self._trainers_of.get(key, ()), []).append(each)
-        bound = self._bound_parameters()  # handlers may have unfrozen some
-        for number, (names, losses) in enumerate(groups.items(), 1):
-            more, inputs = number < len(groups), bound.get(names)
-            if inputs != []:  # a handler may have frozen all of them
-                backward(losses, self._trainers.scale, retain_graph=more, inputs=inputs)
-
-    def finish(self) -> None:
-        """Update by the gradients that wait for further batches, as the epoch has no more."""
-        due = self._trainers.left_due()
-        self._trainers.agree(self._world, False, due)
-        self.apply(due)
-
-    def apply(self, due: Sequence[str]) -> None:
-        """Update the parameters of the trainers that are due."""
-        with self._timer("reduce"):
-            self._trainers.reduce(self._world, due)
-        if self._hooks.active("change_gradients"):
-            with self._timer("change"):
-                self._hooks.change_gradients()
-        with self._timer("clip"):
-            self._trainers.clip(due)
-        with self._timer("update"):
-            self._trainers.update(due)
-
-    def look_back(self, result: StepResult) -> None:
-        """Compute the batch's losses again after the update, as the method of balancing compares them."""
-        kept = {name: each.clone() for name, each in self._statistics.items()}
-        with self._timer("balance"), torch.no_grad():
-            self._of_losses.after_update(self._stage.run(result.batch, self._state, learns=False))
-            for name, each in self._statistics.items():
-                each.copy_(kept[name])
-
-    def measure(self, result: StepResult) -> None:
-        """Add the batch to the figures."""
-        self._stage.measure(result, self._timer)
-
-    def _changed(self, result: StepResult) -> dict[str, Tensor]:
-        """Return the objectives as handlers change them."""
-        before = list(result.objectives.values())
-        objectives = self._hooks.change_objective(before, **result.named(), scale=result.scale)
-        if any(each.requires_grad for each in before) and not any(each.requires_grad for each in objectives):
-            names = self._hooks.names("change_objective")
-            raise SpecError(
-                f"losses: the objective has no gradient after a handler ({names}); let it compute the "
-                "objective without torch.no_grad(), detach() or numpy()"
-            )
-        if len(objectives) == len(before):
-            return dict(zip(result.objectives, objectives))
-        is_bound = any(self._trainers_of.values())
-        if self._of_gradients is not None or self._of_losses is not None or is_bound:
-            what, option = ("losses", "trainers=") if is_bound else ("balance", "balance=")
-            names = self._hooks.names("change_objective")
-            raise SpecError(
-                f"{what}: a handler ({names}) adds to the objective, or takes from it, and it is not known "
-                f"for which loss; leave the handler or {option} out"
-            )
-        return {str(number): each for number, each in enumerate(objectives)}

@@ -1,6 +1,5 @@
 """The trainers of a net: each trainable parameter has exactly one, or is frozen."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +10,6 @@ from torch.optim import Optimizer
 
 from ..checks.trainers import (
     AddedBatches,
-    accumulating_problems,
     coverage_problems,
     declared_problems,
     declared_rhythm,
@@ -20,7 +18,8 @@ from ..checks.trainers import (
     rhythm_messages,
     unreached_problems,
 )
-from ..errors import Problem, quoted, raise_problems, shown, suggest
+from ..distributed import ALONE, World
+from ..errors import Problem, raise_problems, shown
 from ..spec import TrainerSpec
 from .handle import TrainerHandle
 from .optimizers import HOW, build_trainer, closure_messages, declared_options
@@ -30,21 +29,26 @@ from .updates import LossScale, Updates
 DEFAULT = TrainerSpec(".*", "adam", {"lr": 1e-3})
 
 
-class Trainers(Updates, Mapping[str, TrainerHandle]):
+class Trainers(Updates):
     """Builds the trainers of a model when they are first needed, and updates its parameters.
 
     A trainer holds all parameters that it selects, and updates those of them that require gradients at the
     time. `declared`, `frozen` and `accumulate` are the `trainers`, `frozen` and `accumulate` of
     :class:`multifit.MultiEstimator`. `log_once` is called with lines to log.
 
-    `parameters` are those that each trainer holds, by name, and `options` those of its TrainerSpec. `window`
-    is the number of batches after which all trainers that accumulate have updated: 1 if none does.
+    `parameters` are those that each trainer holds, by name, and `options` those of its TrainerSpec.
     """
 
     def __init__(
-        self, declared: Any, frozen: Any, model: Any, log_once: Callable[[str], None], accumulate: int = 1
+        self,
+        declared: Any,
+        frozen: Any,
+        model: Any,
+        log_once: Callable[[str], None],
+        accumulate: int = 1,
+        world: World = ALONE,
     ) -> None:
-        super().__init__()
+        super().__init__(declared, accumulate, world)
         single = not isinstance(declared, Mapping)
         named = {"trainer": DEFAULT if declared is None else declared} if single else declared
         self._declared = {
@@ -55,50 +59,22 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         self._selection = Selection(model, frozen)
         self._every, self.frozen_statistics = self._selection.parameters, self._selection.frozen_statistics
         self.after_train_mode = self._selection.apply  # to be called after ``net.train()``
-        self._accumulate = accumulate
         self._rhythms = {name: declared_rhythm(each, accumulate) for name, each in self._declared.items()}
         self.rhythms = {name: rhythm for name, rhythm in self._rhythms.items() if rhythm.every > 1}
-        self.window = math.lcm(*(rhythm.window for rhythm in self._rhythms.values()))
         self.parameters: dict[str, Named] = {}
         self.options: dict[str, dict[str, Any]] = {}
-        self._flags: list[bool] = []  # whether each parameter requires gradients, as it was checked
         self._later: set[str] = set()  # what set_frozen() has frozen
-
-    def __getitem__(self, name: str) -> TrainerHandle:
-        handles: dict[str, TrainerHandle] = self.get().handles
-        if name not in handles:
-            near = suggest(name, handles)
-            raise KeyError(f"no trainer {quoted([name])}{near}; there are {quoted(handles)}")
-        return handles[name]
-
-    def __repr__(self) -> str:
-        return f"Trainers({', '.join(map(str, self._declared))})"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._declared)
-
-    def __len__(self) -> int:
-        return len(self._declared)
-
-    def get(self, *name: Any) -> Any:
-        """Return this, built; raises TrainerError if that cannot be done. With a name, as any mapping."""
-        raise_problems([] if self.handles else self.build())
-        return super().get(*name) if name else self
 
     # ---- building and checking
 
-    def build(self) -> list[Problem]:
-        """Build the trainers, unless that is done; return the problems.
+    def requests(self) -> list[bool]:
+        """Return whether each parameter requires gradients."""
+        return [each.requires_grad for each in self._every.values()]
 
-        Called before each batch too: if other parameters require gradients now, that each of them has one
-        trainer is checked again.
-        """
-        flags = [each.requires_grad for each in self._every.values()]
-        if self.handles and flags == self._flags:
-            return []
+    def _build(self) -> list[Problem]:
+        """Build the trainers, or check that each parameter that learns now has one of them."""
         problems = self._coverage() if self.handles else self._bind()
         if not problems:
-            self._flags = flags
             self._trained = {trainer: _trainable(held) for trainer, held in self.parameters.items()}
             for each in self._every.values():
                 if not each.requires_grad:  # optimizers would still use the gradient that it has
@@ -158,7 +134,9 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         self.clip_norms = {
             n: float(each.clip_norm) for n, each in specs.items() if each.clip_norm is not None
         }
-        self._added = AddedBatches(name for name, rhythm in self.rhythms.items() if rhythm.accumulate)
+        self.added_gradients = AddedBatches(
+            name for name, rhythm in self.rhythms.items() if rhythm.accumulate
+        )
         self.loss_scale = LossScale() if self._model.precision.name == "float16" else None
 
     def _held(self, where: str, declared: Any) -> Selected:
@@ -234,23 +212,6 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
 
     # ---- what the estimator and its handlers ask for
 
-    def check_none_accumulates(self) -> None:
-        """Raise TrainerError if trainers add up gradients, which they do only in a fit.
-
-        Other problems with trainers are raised with the first batch.
-        """
-        raise_problems(accumulating_problems({} if self.build() else self.rhythms))
-
-    def window_of(self, name: str) -> int:
-        """Return the number of batches whose gradients a trainer adds up to an update."""
-        return int(self._rhythms[name].window)
-
-    def learning_rates(self) -> dict[str, float]:
-        """Return the rates as figures: ``lr``, or ``lr_<trainer>`` of several; {} if there are problems."""
-        handles = {} if not self.handles and self.build() else self.handles
-        rates = {f"lr_{n}" if len(self) > 1 else "lr": each.learning_rate for n, each in handles.items()}
-        return {name: rate for name, rate in rates.items() if rate is not None}
-
     def updated(self, trainer: str | None = None) -> Named:
         """Return the parameters that a trainer, or any, updates now, by name."""
         trained: dict[str, Named] = self.get()._trained
@@ -293,10 +254,12 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             ]
             states = {held[number]: values for number, values in state["state"].items()}
             trainers[name] = {"states": states, "groups": groups, "rates": handle.rates.state()}
-        waiting = {n: p.grad for each in self._added.waiting() for n, p in self._trained[each].items()}
+        waiting = {
+            n: p.grad for each in self.added_gradients.waiting() for n, p in self._trained[each].items()
+        }
         return {
             "trainers": trainers,
-            "added": self._added.state(),
+            "added": self.added_gradients.state(),
             "loss_scale": self.loss_scale and [self.loss_scale.scale, self.loss_scale.finite],
             "requires_grad": {name: each.requires_grad for name, each in self._every.items()},
             "still": sorted(self._selection.still),
@@ -318,7 +281,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
                     if isinstance(value, torch.Tensor):
                         loaded[key] = value.to(loaded[key].device, copy=True)
             handle.rates.load(saved["rates"])
-        self._added.load(state["added"])
+        self.added_gradients.load(state["added"])
         if self.loss_scale:
             self.loss_scale.scale, self.loss_scale.finite = state["loss_scale"]
         for name, flag in state["requires_grad"].items():

@@ -1,141 +1,109 @@
-"""A step of the trainers, after the backward pass: gradients are added up, summed over ranks and clipped."""
+"""The phases of a step of the trainers, after the backward pass: gradients are summed, clipped and used."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import torch
 
-from ..checks.trainers import AddedBatches, Rhythm
-from ..distributed import World
-from .handle import TrainerHandle
+from .. import engines
+from ..distributed import ALONE, World
+from ..engines.trainers import JointGradients, OwnGradients
 from .selection import Named
 
 
-class Updates:
+class GradAttributes(JointGradients):
+    """The gradients of several ranks, which are in ``parameter.grad``."""
+
+    def is_reached(self, parameter: torch.Tensor) -> bool:
+        """Whether samples of this rank have reached a parameter."""
+        return parameter.grad is not None
+
+    def reach(self, parameter: torch.Tensor) -> None:
+        """Give a parameter a gradient of 0."""
+        parameter.grad = torch.zeros_like(parameter)
+
+    def sum(self, parameters: Sequence[Any]) -> None:
+        """Replace the gradients of parameters by their sums over the ranks."""
+        for each in parameters:
+            each.grad = each.grad.to_dense()
+        self._world.all_reduce_tensors([each.grad for each in parameters])
+
+
+class Updates(engines.Trainers):
     """Updates the parameters of trainers by their gradients, which are in ``parameter.grad``.
 
-    The gradients of all trainers are ready before the first one updates its parameters. A parameter that no
-    sample has reached has no gradient, and stays as it is.
+    A parameter that no sample has reached has no gradient.
     """
 
-    def __init__(self) -> None:
-        self.handles: dict[str, TrainerHandle] = {}
-        self.rhythms: dict[str, Rhythm] = {}  # of trainers that do not update after every batch
-        self.clip_norms: dict[str, float] = {}
-        self.waiting: frozenset[str] = frozenset()  # the trainers that do not update after the last batch
+    def __init__(self, declared: Any, accumulate: int, world: World = ALONE) -> None:
+        super().__init__(declared, accumulate, OwnGradients() if world.alone else GradAttributes(world))
         self.loss_scale: LossScale | None = None  # in float16
         self._trained: dict[str, Named] = {}
-        self._added = AddedBatches(())
-
-    def make_room(self, samples: int) -> None:
-        """Before the backward pass of a batch: scale the gradients that wait to its size, discard others."""
-        waiting, factors = self._added.waiting(), self._added.factors(samples)
-        for name, parameters in self._trained.items():
-            if name in waiting:
-                _multiply(_gradients(parameters), factors.get(name, 1.0) * self.scale)
-            else:
-                _discard(parameters)
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> float:  # type: ignore[override]
         """By what gradients are multiplied while they are computed: more than 1 in float16."""
         return self.loss_scale.scale if self.loss_scale else 1.0
 
+    def learning(self, name: str) -> Iterable[torch.Tensor]:
+        """Return the parameters that a trainer updates now."""
+        return self._trained[name].values()
+
+    def make_room(self, samples: int) -> None:
+        """Before the backward pass of a batch: scale the gradients that wait, discard others."""
+        super().make_room(samples)
+        waiting = self.added_gradients.waiting()
+        for name in self.handles:
+            if name in waiting:
+                self._multiply(name, self.scale)
+            else:
+                self._discard(name)
+
     def due(self, step: int, samples: int, ends: bool) -> list[str]:
-        """Return the trainers that update after batch number `step` of the run, counted from 0.
-
-        The batch has that many `samples` on all ranks; `ends` says whether it is the last one of an epoch
-        that leaves the trainers' windows incomplete. The gradients of other trainers are discarded, unless
-        they accumulate.
-        """
+        """Return the trainers that update after a batch, as for any library."""
         if self.loss_scale:
-            self.loss_scale.unscale([each for named in self._trained.values() for each in _gradients(named)])
-        self._added.count(samples)
-        waiting = set()
-        for name, rhythm in self.rhythms.items():
-            if rhythm.accumulate:
-                if not ends and self._added.batches(name) < rhythm.every:
-                    waiting.add(name)
-            elif rhythm.waits(step):
-                waiting.add(name)
-                _discard(self._trained[name])
-        self.waiting = frozenset(waiting)
-        return [name for name in self.handles if name not in self.waiting]
+            self.loss_scale.unscale([each for name in self.handles for each in self._reached(name)])
+        return super().due(step, samples, ends)
 
-    @property
-    def left(self) -> bool:
-        """Whether gradients that were added up wait for further batches."""
-        return bool(self._added.waiting())
+    def agree(self, holds: bool, due: Collection[str]) -> bool:
+        """Return whether the update does not happen, also as gradients in float16 have overflowed."""
+        if self.loss_scale is None:
+            return super().agree(holds, due)
+        holds, overflowed = self._agree([holds, bool(self.loss_scale.overflowed)], due)
+        self.loss_scale.update(overflowed)
+        return holds or overflowed
 
-    def left_due(self) -> list[str]:
-        """Return the trainers whose gradients wait for batches that an epoch does not have any more."""
-        left = self._added.waiting()
-        self.waiting = frozenset(self.handles) - frozenset(left)
-        return left
-
-    def agree(self, world: World, held_back: bool, due: Iterable[str]) -> bool:
-        """Return whether the update does not happen; all ranks call it after each :meth:`due`.
-
-        It does not if a handler of any rank holds it back, or if gradients in float16 have overflowed on any
-        rank. Otherwise, parameters that only other ranks' samples have reached get gradients of 0.
-        """
-        overflowed = self.loss_scale is not None and bool(self.loss_scale.overflowed)
-        if not world.alone:
-            parameters = [each for name in due for each in self._trained[name].values()]
-            flags = [*(each.grad is not None for each in parameters), held_back, overflowed]
-            *reached, held_back, overflowed = (world.sum(flags) > 0).tolist()
-            for parameter, of_any in zip(parameters, reached):
-                if of_any and parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-        if self.loss_scale:
-            self.loss_scale.update(overflowed)
-        return held_back or overflowed
-
-    def reduce(self, world: World, due: Iterable[str]) -> None:
-        """Replace the gradients of the trainers that are due by the sums over the ranks.
-
-        Those that were accumulated are divided by the samples of all their batches.
-        """
-        for name in due:
-            _multiply(_gradients(self._trained[name]), self._added.share(name))
-        if not world.alone:
-            parameters = [each for name in due for each in self._trained[name].values()]
-            reached = [each for each in parameters if each.grad is not None]
-            for each in reached:
-                each.grad = each.grad.to_dense()
-            world.all_reduce_tensors([each.grad for each in reached])
-
-    def clip(self, due: Collection[str]) -> None:
-        """Scale the gradients of trainers that clip down to their largest norms, without a wait.
+    def clip(self, name: str) -> None:
+        """Scale a trainer's gradients down to its largest global norm, without a wait.
 
         It equals ``torch.nn.utils.clip_grad_norm_``, in half the time for small nets.
         """
-        for name, norm in self.clip_norms.items():
-            if gradients := _gradients(self._trained[name]) if name in due else []:
-                total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-                torch._foreach_mul_(gradients, torch.clamp(norm / (total + 1e-6), max=1.0))
+        if gradients := self._reached(name):
+            total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+            factor = self.clip_norms[name] / (total + 1e-6)
+            torch._foreach_mul_(gradients, torch.clamp(factor, max=1.0))
 
-    def update(self, due: Sequence[str]) -> None:
-        """Update the parameters of the trainers that are due, and discard their gradients.
+    def _update(self, name: str) -> None:
+        """Update a trainer's parameters; if no sample has reached any, the update does not count."""
+        handle = self.handles[name]
+        reached: list[Any] = [each for each in self.learning(name) if each.grad is not None]
+        if handle.optimizer.defaults.get("fused"):  # whose operators take the memory in its order
+            for each in reached:
+                if each.grad.stride() != each.stride():
+                    each.grad = torch.empty_like(each).copy_(each.grad)
+        if reached:
+            handle.update()
+        self._discard(name)
 
-        Trainers that no sample has reached do not count the update.
-        """
-        for name in due:
-            handle, named = self.handles[name], self._trained[name]
-            reached = [each for each in named.values() if each.grad is not None]
-            if handle.optimizer.defaults.get("fused"):  # whose operators take the memory in its order
-                for each in reached:
-                    if each.grad.stride() != each.stride():
-                        each.grad = torch.empty_like(each).copy_(each.grad)
-            if reached:
-                handle.update()
-            _discard(named)
-        self._added.forget(due, others=False)
+    def _reached(self, name: str) -> list[torch.Tensor]:
+        return [each.grad for each in self.learning(name) if each.grad is not None]
 
-    def discard_held(self, due: Collection[str]) -> None:
-        """Discard all gradients, as the update was held back; the trainers that are due begin anew."""
-        for parameters in self._trained.values():
-            _discard(parameters)
-        self._added.forget(due)
+    def _multiply(self, name: str, factor: float) -> None:
+        _multiply(self._reached(name), factor)
+
+    def _discard(self, name: str, keeps_own_sums: bool = False) -> None:
+        for each in self.learning(name):
+            each.grad = None
 
 
 class LossScale:
@@ -161,15 +129,6 @@ class LossScale:
             self.finite = 0 if overflowed else (self.finite + 1) % 2000
             self.scale *= 0.5 if overflowed else 1.0 if self.finite else 2.0
             self.overflowed = None
-
-
-def _gradients(parameters: Named) -> list[torch.Tensor]:
-    return [each.grad for each in parameters.values() if each.grad is not None]
-
-
-def _discard(parameters: Named) -> None:
-    for each in parameters.values():
-        each.grad = None
 
 
 def _multiply(gradients: Sequence[torch.Tensor], factor: float) -> None:

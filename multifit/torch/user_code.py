@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..checks import CHANNELS_FIRST, describe, has_channels_last
+from ..checks import channels_hint, describe
 from ..errors import note_call
 
 # PyTorch's messages about arguments whose dtypes differ
@@ -34,13 +34,9 @@ def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator
 
 def note_arguments(error: Exception, where: str, arguments: Iterable[tuple[str, Any]]) -> None:
     """Note on an exception what was called, with which arguments, and what may help; see `user_code`."""
-    arguments = list(arguments)
-    called = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
-    note_call(error, where + f", called with {called}" * bool(called) + _hint(str(error), arguments))
-
-
-def _hint(message: str, arguments: list[tuple[str, Any]]) -> str:
+    arguments, message, hint = list(arguments), str(error), ""
     if _DTYPES_DIFFER.search(message):
-        return _CAST
-    images = any(has_channels_last(tuple(getattr(value, "shape", ()))) for _, value in arguments)
-    return f"; {CHANNELS_FIRST}" if images and "channels" in message else ""
+        hint = _CAST
+    elif "channels" in message:
+        hint = channels_hint(arguments)
+    note_call(error, describe.call(where, arguments) + hint)

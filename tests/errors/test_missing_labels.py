@@ -142,7 +142,7 @@ def test_a_part_of_a_label_is_missing_in_a_later_batch(name: str) -> None:
     setup = setup.but(data=answers(*ROWS, (1, 6, 1), (1, 5, 0), (2, 5, 1), (2, 4, 0)))
     ways = {"training": setup.fit, "evaluation": lambda: setup.make().evaluate(setup.data, [])}
     for kind, way in ways.items():
-        found = f"4 {PART} (first in {kind} batch 2)" if "loss" in name else f"2 {PART}"
+        found = f"4 {PART} (in {kind})" if "loss" in name else f"2 {PART}"
         with pytest.raises(DataError) as caught:
             way()
         assert f"{found}, and it takes whole samples" in str(caught.value)

@@ -113,7 +113,7 @@ def test_a_divergence_is_of_probabilities():
     kl, chances, scores = gluon.loss.KLDivLoss, nd.array([[1, 0, 0]] * 8), nd.array([[2, -1, 0]] * 8)
     first, second = warnings_of(lambda F, x: x, kl(), label=scores)
     assert first.endswith("for scores, give KLDivLoss(from_logits=False)")
-    assert 'the label "class" holds 2, but KLDivLoss takes probabilities for its targets' in second
+    assert 'the label "class" holds 2, but KLDivLoss takes 0 … 1' in second
     assert warnings_of(lambda F, x: F.log_softmax(x), kl(), label=chances) == []
     assert warnings_of(lambda F, x: x, kl(from_logits=False), label=chances) == []
 

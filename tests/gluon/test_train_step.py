@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from multifit import MetricSpec, TrainerSpec
+from multifit.engines import TrainStep
 from multifit.events import EventDispatcher, TrainingHooks
 from multifit.gluon.check.dry_run import dry_run
-from multifit.gluon.train_step import TrainStep
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads

@@ -153,4 +153,4 @@ def test_a_normalizer_counts_exactly() -> None:
 
 def test_more_weights_than_are_remembered() -> None:
     estimator = train(two_heads(), digit_spec(parity=lambda state: state.step), digit_batches([2] * 262))
-    assert len(estimator._session.stages["train"]._scaler._vectors) <= 257
+    assert len(estimator._session.stages["train"].weights._constants) <= 257

@@ -7,8 +7,9 @@ import pytest
 
 from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.balance import DWA, Sum, UPGrad
+from multifit.engines.splitter import TaskSplitter
 from multifit.gluon.data.arrays import to_numpy
-from multifit.gluon.data.task_splitter import joined_batch
+from multifit.gluon.data.splitter import BatchSplitter
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
@@ -38,6 +39,10 @@ def test_batches_are_joined_and_losses_add_up(devices: Any, hybrid: bool, kinds:
     assert history["train_batches_digit"] == [4.0] * 2
     assert history["train_passes_digit"] == pytest.approx([4 / 3] * 2)
     assert "Together" in str(estimator.plan)
+
+
+def joined_batch(spec: TaskSpec, parts: Any) -> Any:
+    return TaskSplitter(BatchSplitter(spec, [mx.cpu()], "float32", print), {}).join(parts)
 
 
 DTYPES = [("int32", "float32"), ("int32", "int64"), ("uint8", "int8"), ("float16", "float32"), ("bool",) * 2]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from ...balance import compared
-from ...balance.compared import ChosenParameters, Products, Timer
+from ...balance.compared import ChosenParameters, Products
 from ...balance.tasks import Tasks
 from ...distributed import World
+from ...engines import Timer, untimed
 from ...protocols import Array, Numbers
 from ...state import RunState
 from ..compat import mx
@@ -94,9 +94,8 @@ class GradientBalancer(compared.GradientBalancer):
     of_features, of_parameters = FeatureGradients, ParameterGradients
 
     def differentiate(
-        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = nullcontext
+        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = untimed
     ) -> None:
-        if result.objectives:  # else this process has no samples
-            result.differentiate()
+        result.differentiate()
         with timer("balance"):
             self._combine(result, result, state)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import Problem, quoted, raise_problems
+from ...errors import Problem, quoted
 from ...spec.names import LABELS, Ref
 from ...spec.terms import Term, by_reference
 from ...state import RunState
@@ -28,16 +28,15 @@ from .inspection import (
 )
 
 
-def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
-    """Run the net on the first device's samples, and check outputs, losses and metrics; nothing is updated.
+def check_first_batch(stage: Stage, batch: Batch, state: RunState) -> tuple[StepResult | None, list[Problem]]:
+    """Run net, losses and metrics on the first device's samples, and check them; nothing is updated.
 
-    Returns the net's outputs, for :meth:`Stage.run`, and all problems. If there are none, the stage is marked
-    as checked.
+    Returns what was computed, and all problems. If there are none, the stage is marked as checked.
     """
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
     slots = batch.slots[0]
     problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage) + _updates_the_rest(stage)
-    with stage.recording(), batch.contexts[0], stage.rehearsal():
+    with stage.recording(), batch.contexts[0]:
         outputs, output_problems = stage.network.bind(slots)
     inputs = [(name, slots[name]) for name in stage.spec.inputs]
     with user_code(lambda: f"the net's forward pass ({stage.network.stage})", *inputs):
@@ -63,8 +62,10 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
     problems += _wrong_gradients(stage)
-    stage.checked = not problems
-    return outputs, problems
+    if problems:
+        return None, problems
+    stage.checked = True
+    return stage.rehearse(batch, outputs, state), []
 
 
 def _check_loss(
@@ -107,11 +108,10 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
     bound = {term.key for term in stage.spec.terms if term.trainers}
     start = "balance: the gradients of tasks are compared in the traced graph of net and losses"
     use = "or use a method of losses, such as DWA or Uncertainty"
-    outside = stage.graphs.outside_terms
+    outside = stage.graphs.outside
     if bound:
         start = f"losses: the traced graph of net and losses binds {quoted(sorted(bound))} to trainers"
         use = "or leave trainers= out"
-        outside = [term for term in outside if term.key in bound]
     reason = (
         "it has a forward or hooks of its own, or a handler changes its outputs"
         if stage.network.hybridized
@@ -200,12 +200,3 @@ def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> li
     message = f"its batch_axis is {axis}, but the samples of {', '.join(wrong)} are along axis {batch.axis}"
     way_out = f"give the loss batch_axis={batch.axis}; if it does not take that, train on one device"
     return [Problem("spec", f"{term.where}: {message}; {way_out}")]
-
-
-def run_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:
-    """Run a stage on a batch; its first batch is checked, and all problems are raised at once."""
-    if stage.checked:
-        return stage.run(batch, state)
-    outputs, problems = check_first_batch(stage, batch)
-    raise_problems(problems)
-    return stage.run(batch, state, outputs)

@@ -1,6 +1,7 @@
 """Check losses and metrics on one batch, before anything is updated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -11,10 +12,10 @@ from ...checks import (
     describe,
     elementwise_problem,
     label_problems,
+    losses,
     not_finite_problem,
     partly_missing_problem,
 )
-from ...checks.losses import absent_problems, class_weights_problem, parts_problem, weights_problems
 from ...engines.metric_figures import function_arity_problem
 from ...engines.prediction import joined
 from ...engines.scikit import shape_problem
@@ -34,7 +35,7 @@ from ..metrics.classification import BinaryAccuracy
 from ..metrics.host import copy_metric, is_function, update_metric
 from ..metrics.labels import LabelRule, count_in_part
 from ..metrics.stage_metric import StageMetric
-from ..step.loss_calls import call_loss, detached
+from ..step.loss_calls import call_loss
 from ..user_code import wait_for
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
@@ -54,10 +55,11 @@ TAKING_INDICES = (
 
 # modules whose losses have a gradient, which scales with their weight
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)
-NO_GRADIENT = (
-    "returns numbers that autograd has not computed from the outputs, so they train nothing; compute "
-    "them from the outputs, without asnumpy(), detach() or autograd.pause(), or give weight=0 to only "
-    "measure the loss"
+NO_GRADIENT = losses.NO_GRADIENT.format("asnumpy(), detach() or autograd.pause()")
+# of losses that ignore their weight
+WAY_OUT = (
+    "train it with weight=1 if it returns the loss itself, or use one made of log_softmax and pick, such as "
+    "multifit.losses.SegmentationCELoss"
 )
 
 Named = tuple[str, Any]
@@ -78,7 +80,7 @@ def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[
         weights: list[Any] = [slots[name] for slots in devices if slots.get(name) is not None]
         return min((array.asnumpy().min(initial=0) for array in weights), default=None)
 
-    return absent_problems(spec, devices[0]) + weights_problems(spec, least)
+    return losses.absent_problems(spec, devices[0]) + losses.weights_problems(spec, least)
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
@@ -88,9 +90,9 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
         if rule.classes is None:
             problems += _not_finite(rule, batch)
             continue
-        pieces = []
+        pieces, same = [], replace(rule, output=None)  # with the first device's number of classes
         for arrays in (by_reference({}, slots) for slots in batch.slots):
-            values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
+            values, wrong = arrays[rule.label].asnumpy(), same.violations(mx.nd, arrays).asnumpy()
             pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))
         whole = joined(pieces, batch.sizes, batch.axis)
         labels = whole if isinstance(whole, list) else [whole]  # pieces of different lengths stay a list
@@ -275,7 +277,7 @@ def _class_weights(term: Term, output: Array) -> list[Problem]:
     classes = binary if axis is None else output.shape[axis]
     if weights is None or (classes is None and not is_kind(fn, _CE, SequenceCELoss, *ELEMENTWISE)):
         return []
-    message = class_weights_problem(term, classes)
+    message = losses.class_weights_problem(term, classes)
     return [Problem("spec", message)] if message else []
 
 
@@ -289,7 +291,7 @@ def _check_result(
     returns. When `training`, a loss without a gradient is an error, unless the loss is 0, because there may
     be nothing to learn in the batch. No parameter and no gradient of the net is changed.
     """
-    copies = detached(term, arrays)
+    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
     outputs = [copies[ref] for ref in term.outputs]
     trusted = type(term.spec.fn).__module__ in TRUSTED
     variables = [a for a in outputs if not trusted and a is not None and np.dtype(a.dtype).kind == "f"]
@@ -300,14 +302,14 @@ def _check_result(
     is_double = any(np.dtype(array.dtype) == "float64" for array in outputs if array is not None)
     dtype = "float64" if is_double else "float32"
     cast, dtypes = f'{dtype}: cast it, with astype("{dtype}")', {np.float32, np.dtype(dtype).type}
-    message = parts_problem(term, values, mx.nd.NDArray, "an array", dtypes, cast)
+    message = losses.parts_problem(term, values, mx.nd.NDArray, "an array", dtypes, cast)
     if message is None:
-        losses = [values[term.minimized]]
-        wait_for(losses, lambda: term.where, *((str(ref), copy) for ref, copy in copies.items()))
-        if variables and training and _is_constant(term, copies, losses):
+        minimized = [values[term.minimized]]
+        wait_for(minimized, lambda: term.where, *((str(ref), copy) for ref, copy in copies.items()))
+        if variables and training and _is_constant(term, copies, *minimized):
             message = NO_GRADIENT
         elif variables:
-            message = _weight_problem(term, losses, variables, own_gradients)
+            message = _weight_problem(term, minimized, variables, own_gradients)
     return [] if message is None else [Problem("spec", f"{term.where}: {message}")]
 
 
@@ -320,46 +322,29 @@ def is_recorded(array: mx.nd.NDArray) -> bool:
     return True
 
 
-def _is_constant(term: Term, copies: Mapping[Ref, Any], losses: list[Array]) -> bool:
+def _is_constant(term: Term, copies: Mapping[Ref, Any], loss: Array) -> bool:
     """Whether a loss with a weight is not 0, but was not computed from its outputs by autograd."""
-    is_suspect = term.spec.weight != 0 and not any(map(is_recorded, losses))
-    if not is_suspect or not any(loss.asnumpy().any() for loss in losses):
+    if term.spec.weight == 0 or is_recorded(loss) or not loss.asnumpy().any():
         return False
     with mx.autograd.record():  # some losses have a gradient in training mode only
         return not is_recorded(call_loss(term, copies)[term.minimized])
 
 
 def _weight_problem(
-    term: Term, losses: list[Array], variables: list[Array], own_gradients: set[str]
+    term: Term, values: list[Array], variables: list[Array], own_gradients: set[str]
 ) -> str | None:
+    def gradients(scale: float) -> list[Array]:
+        incoming = [mx.nd.full(each.shape, scale, ctx=each.context, dtype=each.dtype) for each in values]
+        return mx.autograd.grad(values, variables, incoming, retain_graph=True, train_mode=False)
+
     try:
-        gradients = [_gradients(losses, variables, scale) for scale in (1.0, 4.0)]
+        ones, fours = gradients(1), gradients(4)
     except mx.base.MXNetError:
         return None  # unknown: the loss does not depend on these outputs, or cannot be differentiated
-    pairs = [(one.asnumpy(), four.asnumpy()) for one, four in zip(*gradients)]
-    decidable = [
-        (one, four) for one, four in pairs if np.isfinite(one).all() and np.abs(one).max(initial=0.0) > 0
-    ]
-    if all(_equal(four, 4 * one) for one, four in decidable):
-        return None
+    pairs = [(one.asnumpy(), four.asnumpy()) for one, four in zip(ones, fours)]
+    message = losses.weight_problem(term.spec.fn, pairs, WAY_OUT)
     is_plain = term.spec.weight == 1 and term.counts_samples and term.weights is None
-    ignored = all(_equal(four, one) for one, four in decidable)
-    if is_plain and ignored:
+    if message is not None and is_plain and losses.are_scaled(pairs, 1):
         own_gradients.add(term.key)
         return None
-    name = getattr(term.spec.fn, "__name__", type(term.spec.fn).__name__)
-    same = "the same gradient" if ignored else "one that is not four times as large"
-    return (
-        f"{name} ignores its weight: an incoming gradient four times as large gave {same}, so weights and "
-        "normalisation have no effect; train it with weight=1 if it returns the loss itself, or use one made "
-        "of log_softmax and pick, such as multifit.losses.SegmentationCELoss"
-    )
-
-
-def _equal(gradient: np.ndarray, other: np.ndarray) -> bool:
-    return np.allclose(gradient, other, rtol=1e-3, atol=1e-12)
-
-
-def _gradients(losses: list[Array], variables: list[Array], scale: float) -> list[Array]:
-    incoming = [mx.nd.full(loss.shape, scale, ctx=loss.context, dtype=loss.dtype) for loss in losses]
-    return mx.autograd.grad(losses, variables, incoming, retain_graph=True, train_mode=False)
+    return message

@@ -1,6 +1,6 @@
 """Make the plan: the facts found by a dry run, as data that can be printed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,14 +8,12 @@ import numpy as np
 from ...engines import DryRun, plan
 from ...log_once import LogOnce
 from ...spec.plan import Layer, Plan
-from ...spec.terms import by_reference
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..optim.preserve_state import kept_statistics, preserve_state
 from ..session import Session
 from ..step.blocks import blocks_of, run_by_python
-from ..step.loss_calls import call_loss
 from ..step.network import Network
 from ..step.result import StepResult
 from .doubtful_values import channels_last, doubtful_values
@@ -25,19 +23,18 @@ from .dry_run import without_gradient
 WHY = "so at most weight decay changes them: an operator such as BlockGrad stops it"
 
 
-def make_plan(session: Session, run: DryRun, log_once: LogOnce, trained: bool, layers: bool = False) -> Plan:
+def make_plan(session: Session, run: DryRun, log_once: LogOnce, layers: bool = False) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
     Such mistakes are values for which a net, a loss or a metric was hardly meant, and parameters without a
-    gradient. Backward passes show which losses reach which trainer. They are left out if the batch will be
-    `trained` on: MXNet computes wrong gradients in a second pass through Dropout.
+    gradient. Backward passes show which losses reach which trainer.
     """
     trained_on, net = run.results[TRAIN], session.model.net
     warnings = [m for each in (*trained_on, *run.results[EVALUATE]) for m in doubtful_values(each)]
     warnings += [m for each in trained_on for m in channels_last(each, net)]
     warnings += plan.unreached_warnings(session, lambda: without_gradient(session), WHY)
     losses: dict[str, tuple[str, ...]] = {}
-    for each in () if trained else trained_on:
+    for each in trained_on:
         for name, reaching in _losses_by_trainer(session, each).items():
             losses[name] = tuple(dict.fromkeys([*losses.get(name, ()), *reaching]))
     statistics = tuple(session.trainers.frozen.statistics())
@@ -80,15 +77,15 @@ def _losses_by_trainer(session: Session, result: StepResult) -> dict[str, tuple[
         return {}
     updated = {trainer: trainers.updated(trainer).values() for trainer in trainers}
     reached: dict[str, tuple[str, ...]] = dict.fromkeys(updated, ())
-    devices = _parts(session, result)
+    (parts,) = result.parts
     # all parameters, because BatchNorm updates its running statistics in the backward pass
     with preserve_state(session.model.parameters.values(), ()):
-        for term in (term for term in session.spec.terms if all(term.key in parts for parts in devices)):
+        for term in (term for term in session.spec.terms if term.key in parts):
             for parameters in updated.values():
                 for parameter in parameters:
                     parameter.zero_grad()
             try:
-                mx.autograd.backward([parts[term.key] for parts in devices], retain_graph=True)
+                mx.autograd.backward([parts[term.key]], retain_graph=True)
             except mx.base.MXNetError:
                 continue  # a constant
             for trainer, parameters in updated.items():
@@ -97,21 +94,3 @@ def _losses_by_trainer(session: Session, result: StepResult) -> dict[str, tuple[
                 ):
                     reached[trainer] += (term.key,)
     return reached
-
-
-def _parts(session: Session, result: StepResult) -> Sequence[Mapping[str, Any]]:
-    """Return what the losses returned on each device, so that it can be differentiated.
-
-    If the first batch ran as a graph, the graph may block these gradients; net and losses then run again.
-    """
-    stage = session.stages[TRAIN]
-    if not stage.reruns or stage.graphs.differentiable:
-        return result.parts
-    again = []
-    with stage.recording(), kept_statistics(session.model.parameters.values()):
-        for context, slots, parts in zip(result.batch.contexts, result.batch.slots, result.parts):
-            with context:
-                arrays = by_reference(stage.network(slots), slots)
-                terms = [term for term in session.spec.terms if term.key in parts]
-                again.append({term.key: call_loss(term, arrays)[term.minimized] for term in terms})
-    return again

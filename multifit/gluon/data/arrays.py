@@ -1,4 +1,4 @@
-"""NDArrays from arrays of whatever kind, on a device, and views of their memory for other libraries."""
+"""NDArrays from arrays of any library, on a device, and views of their memory for other libraries."""
 
 from __future__ import annotations
 
@@ -92,6 +92,18 @@ def mxnet_dtype(dtype: Any) -> np.dtype[Any]:
     return source if source == np.float64 else np.dtype(CASTS.get(source.name, source))
 
 
+@cache  # called for every batch
+def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
+    """Return the dtype in which a label is compared with its missing value, before it is cast to `cast`.
+
+    Integers hold no NaN, and -999.9 in float16 is not the same number as in float32. So the label is compared
+    in its own dtype or, if it is cast to floats of fewer digits, in those.
+    """
+    source, target = np.dtype(dtype), np.dtype(cast or dtype)
+    is_shorter = target.kind == source.kind == "f" and target.itemsize < source.itemsize
+    return target if is_shorter else mxnet_dtype(source)
+
+
 def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     """Return some samples of an array; row-sparse ones, which cannot be sliced, become dense."""
     if isinstance(array, mx.nd.sparse.RowSparseNDArray):
@@ -99,11 +111,18 @@ def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     return array[(slice(None),) * axis + (rows,)] if axis else array[rows]  # CSR arrays take no tuple
 
 
+def common_dtype(arrays: Sequence[Any]) -> np.dtype[Any]:
+    """Return the dtype that holds the numbers of all arrays, according to NumPy."""
+    return np.result_type(*[array.dtype for array in arrays])
+
+
 def concatenated(arrays: Sequence[Any], axis: int) -> RawArray:
-    """Join arrays along an axis; NDArrays on the device of the first one."""
-    if isinstance(arrays[0], np.ndarray):
+    """Join arrays of NumPy or MXNet along an axis, in their common dtype; on the first NDArray's device."""
+    first = next((array for array in arrays if isinstance(array, mx.nd.NDArray)), None)
+    if first is None:
         return np.concatenate(arrays, axis)
-    return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)
+    dtype = mxnet_dtype(common_dtype(arrays))
+    return mx.nd.concat(*(moved(array, first.context, dtype) for array in arrays), dim=axis)
 
 
 def signature_of(arrays: Iterable[RawArray | None]) -> Signature:
@@ -116,31 +135,26 @@ def size_in_bytes(array: RawArray) -> int:
     return math.prod(array.shape) * np.dtype(array.dtype).itemsize
 
 
-def place(array: RawArray | None, context: Context, dtype: Any = None) -> Array | None:
-    """Return the array on `context`, cast to `dtype` if one is given.
+def moved(array: RawArray, context: Context, dtype: Any = None) -> Array:
+    """Return an array on `context`, cast to `dtype` if one is given.
 
-    An array in shared memory, made by a worker of a DataLoader, is copied to the device. None stays None.
+    An array in shared memory, made by a worker of a DataLoader, is copied to the device.
     """
-    if array is None:
-        return None
-    target = np.dtype(dtype) if dtype else None
     if isinstance(array, np.ndarray):
-        return new_array(array, context, target)
-    is_cast = target is not None and array.dtype != target
-    placed: Array = array.astype(target) if is_cast else array
-    return placed.as_in_context(context)
+        return new_array(array, context, dtype)
+    return (array if dtype is None or array.dtype == dtype else array.astype(dtype)).as_in_context(context)
 
 
 def to_numpy(array: RawArray) -> np.ndarray:
-    """Return the array as a NumPy array; waits for the engine."""
+    """Return the array as a NumPy array; waits for the device."""
     return array if isinstance(array, np.ndarray) else array.asnumpy()
 
 
 def new_array(values: Any, context: Context | None = None, dtype: Any = None) -> Array:
     """Return an array-like as an NDArray; by default on the current device, and with the values' dtype.
 
-    The values are written straight into the new array's memory. ``mx.nd.array`` first asks the engine whether
-    the array is in use, which takes .15 ms, and longer while the engine computes.
+    The values are written straight into the new array's memory. ``mx.nd.array`` first waits
+    until the array is not in use, which takes .15 ms, and longer while the device computes.
     """
     values = np.asarray(values)
     target = np.dtype(dtype or values.dtype)
@@ -166,8 +180,8 @@ def host_view(array: Array, idle: bool = False) -> np.ndarray:
     """Return a NumPy array that shares the memory of a dense array on the CPU.
 
     Waits until nothing reads or writes the array; with ``idle=True`` it does not wait, for an array that no
-    operator uses, such as a new one. An array that oneDNN keeps in a layout of its own is converted to the
-    usual layout in place, also for libraries that take the array itself. The view is valid until the engine
+    operator uses, such as a new one. An array that oneDNN stores in an order of its own is converted to the
+    usual order in place, also for libraries that take the array itself. The view is valid until the device
     writes to the array again.
     """
     handle = array.handle

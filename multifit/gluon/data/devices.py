@@ -76,9 +76,9 @@ def parse_devices(text: str) -> list[Context]:
     match = re.fullmatch(r"(?:(cpu|gpu):?)?(\d+(?:,\d+)*)?", text.strip().lower())
     if not text.strip() or match is None:
         raise ValueError(f"cannot read the devices {text!r}: {VALID}")
-    kind, listed = match.groups()
+    device_type, listed = match.groups()
     numbers = [int(number) for number in listed.split(",")] if listed else []
-    if kind == "gpu":
+    if device_type == "gpu":
         if len(set(numbers)) != len(numbers):
             raise ValueError(f"{text!r} names a GPU twice: {VALID}")
         return [mx.gpu(number) for number in numbers or [0]]

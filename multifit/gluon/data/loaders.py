@@ -1,4 +1,4 @@
-"""Read MXNet's loaders: Gluon's DataLoader, and iterators that are reset."""
+"""Read MXNet's loaders: Gluon's DataLoader, over arrays also by index, and iterators that are reset."""
 
 import copy
 from collections import deque
@@ -6,16 +6,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from ...engines.loaders import Loaders, pass_seed
+from ...protocols import Array
 from ..compat import mx
-from .by_index import by_index
+from .arrays import new_array, new_rows
 from .workers import batchify_of, has_own_workers, iterate_seeded, iterates_as_gluon, seedable
 
 
 class GluonLoaders(Loaders):
     """Reads Gluon's DataLoaders, and every loader with a `reset`, as MXNet's iterators have it."""
 
-    def own(self, data: Any) -> bool:
+    def reads(self, data: Any) -> bool:
         return isinstance(data, mx.gluon.data.DataLoader) or callable(getattr(data, "reset", None))
 
     def iterate(self, data: Any, seed: int | None) -> Iterator[Any]:
@@ -72,16 +75,19 @@ LOADERS = GluonLoaders()
 
 
 def _batches(data: Any, seed: int | None, first: int = 0) -> Iterator[Any]:
-    """Yield a DataLoader's batches; `seed` and `first` are as for :func:`iterate_seeded`."""
+    """Return a DataLoader's batches; `seed` and `first` are as for :func:`iterate_seeded`."""
     if seed is not None:
-        yield from iterate_seeded(data, seed, first)
-    elif (batches := by_index(data)) is not None:
-        yield from batches
-    elif type(data) is mx.gluon.data.DataLoader and not has_own_workers(data):
-        with _copied(data, _batchify_fn=batchify_of(data)) as copied:
-            yield from copied
-    else:
-        yield from data
+        return iterate_seeded(data, seed, first)
+    if (batches := by_index(data)) is not None:
+        return batches
+    if type(data) is mx.gluon.data.DataLoader and not has_own_workers(data):
+        return _in_this_process(data)
+    return iter(data)
+
+
+def _in_this_process(data: Any) -> Iterator[Any]:
+    with _copied(data, _batchify_fn=batchify_of(data)) as copied:
+        yield from copied
 
 
 @contextmanager
@@ -93,6 +99,73 @@ def _copied(data: Any, **changes: Any) -> Iterator[Any]:
         yield copied
     finally:
         copied._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
+
+
+# -------------------------------------------------------------------------------------------------- by index
+
+DTYPES = {"float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"}  # MXNet's
+
+
+def by_index(data: Any) -> Iterator[Any] | None:
+    """Return an iterator over a loader's batches that gathers them from the loader's arrays, or None.
+
+    One gather per column and batch replaces a loop over samples. The batches are the same as those of the
+    loader itself, bit for bit and in type, and its samplers draw the same random numbers. The batches share
+    no memory with the data. Returns None unless the loader is Gluon's own DataLoader, without workers and
+    with the default batchify function, over dense arrays: an ArrayDataset, a SimpleDataset or an array.
+    """
+    if not (
+        type(data) is mx.gluon.data.DataLoader
+        and data._num_workers == 0
+        and not data._pin_memory
+        and data._batchify_fn is mx.gluon.data.dataloader.default_batchify_fn
+        and not mx.util.is_np_array()
+        and not mx.util.is_np_shape()
+    ):
+        return None
+    dataset = _unwrap(data._dataset)
+    parts = dataset._data if type(dataset) is mx.gluon.data.ArrayDataset else [dataset]
+    columns = [_unwrap(part) for part in parts]
+    return _gather_batches(data, columns) if all(map(_rows_are_samples, columns)) else None
+
+
+def _unwrap(data: Any) -> Any:
+    while type(data) is mx.gluon.data.SimpleDataset:
+        data = data._data
+    return data
+
+
+def _rows_are_samples(column: Any) -> bool:
+    """Whether the rows of an array are its samples, and a batch of them is one array."""
+    if type(column) is mx.nd.NDArray:
+        return column.ndim > 1  # the items of a vector are vectors of length 1
+    if type(column) not in (np.ndarray, np.memmap):
+        return False
+    return column.size > 0 and column.dtype.isnative and column.dtype.name in DTYPES
+
+
+def _gather_batches(data: Any, columns: list[Any]) -> Iterator[Any]:
+    size = len(columns[0])
+    for samples in data._batch_sampler:
+        rows = np.asarray(samples)
+        are_numbers = rows.ndim == 1 and rows.dtype.kind == "i" and len(rows) > 0
+        if are_numbers and -size <= rows.min() and rows.max() < size:
+            batch = [_gather(column, rows) for column in columns]
+            yield batch if len(batch) > 1 else batch[0]
+        else:  # the data set itself understands the index, or raises
+            yield data._batchify_fn([data._dataset[i] for i in samples])
+
+
+def _gather(column: Any, rows: np.ndarray) -> Array:
+    if type(column) is mx.nd.NDArray:
+        index = new_array(np.where(rows < 0, rows + len(column), rows), column.context)
+        return mx.nd.take(column, index)
+    if column.flags.c_contiguous:
+        return new_rows(column, rows)
+    return new_array(column[rows])  # np.take would make the whole column contiguous first
+
+
+# ------------------------------------------------------------------------------------------ MXNet's iterators
 
 
 def _read_pass(data: Any) -> Iterator[Any]:

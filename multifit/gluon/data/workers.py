@@ -98,7 +98,7 @@ def _make_batch(seed: int, samples: Any, batchify: Callable[..., Any]) -> bytes:
 class _Watched:
     """Stands for a worker in its pool, and never ends, so that the pool does not fork a replacement.
 
-    The pool would fork in a thread of its own. MXNet's engine stops before a fork and starts again after it,
+    The pool would fork in a thread of its own. MXNet's threads end before a fork and begin again after it,
     and work that another thread submits meanwhile can be lost: this process, or a worker, then hangs.
     """
 

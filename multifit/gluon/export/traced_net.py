@@ -10,15 +10,24 @@ from typing import Any
 import numpy as np
 
 from ...checks import at_path, bind_outputs
+from ...engines.prediction import Signature
 from ...errors import SpecError, last_line, quoted, raise_problems
 from ...protocols import Array, Net, Shape
 from ...spec import TaskSpec
+from ...version import installed_versions
 from ..compat import mx
-from ..data.splitter import SlotSignature
 from ..optim.parameters import named_parameters
 
+BATCH = "N"  # stands for the size of the batch in a shape
 
-def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> TracedNet:
+OpenShape = tuple[int | str | None, ...]
+"""A shape whose sizes may be open: ``"N"`` for the batch, None for an axis that differs between batches."""
+
+InputSignature = Mapping[str, tuple[Shape, str]]
+"""Shape and dtype of each input in a batch."""
+
+
+def trace(net: Net, spec: TaskSpec, signatures: Sequence[Signature]) -> TracedNet:
     """Return the net as a graph with the names of the spec, whose `evaluate` is ignored.
 
     The net must be initialised. `signatures` are those of its inputs in one or several batches, with the
@@ -44,9 +53,13 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> Trac
     batches = [{name: slot for name in inputs if (slot := signature[name])} for signature in signatures]
     # `+` of symbols needs equal shapes, but `+` of arrays broadcasts: a net that runs can fail here.
     with _as_spec_error(net, mx.base.MXNetError):
-        arrays = fitting(symbols, batches, parameters)
-        input_types, output_types = port_types(symbols, arrays, parameters)
-    example = {name: tuple(shape) for name, (shape, _) in arrays[-1].items()}
+        inference = _Inference(symbols, parameters)
+        # the others are of batches for which the net has raised an error
+        batches = list(filter(inference.takes, batches)) or batches
+        axes = [[len(shape) for shape, _ in signature.values()] for signature in batches]
+        batches = [signature for signature, each in zip(batches, axes) if each == axes[-1]]
+        input_types, output_types = _port_types(symbols, batches, inference)
+    example = {name: tuple(shape) for name, (shape, _) in batches[-1].items()}
     unread = tuple(name for name in inputs if name not in read)
     structural = {p.name: (name, p) for name, p in named_parameters(net, {}).items() if p.name in parameters}
     names = {own: name for own, (name, _) in structural.items()}
@@ -73,33 +86,21 @@ def _untraceable(net: Net, reason: str) -> str:
 
 def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[str, Array]:
     """Return the values of the parameters that a graph reads."""
-    parameters: dict[str, mx.gluon.Parameter] = {
-        parameter.name: parameter for parameter in net.collect_params().values()
-    }
-    ambiguous = [name for name in inputs if name in parameters]
-    if ambiguous:
-        raise ValueError(
-            f"export: the inputs {quoted(ambiguous)} have the names of parameters; rename them in the "
-            "TaskSpec"
-        )
-    if "self" in inputs:
-        raise ValueError(
-            'export: MXNet cannot infer shapes of an input named "self"; rename the input in the TaskSpec'
-        )
-    foreign = [name for name in sorted(read) if name not in parameters and name not in inputs]
-    if foreign:
-        raise ValueError(
-            f"export: the graph reads {quoted(foreign)}, which the net does not hold; "
-            "make the Block that holds them a child of the net"
-        )
+    parameters = {parameter.name: parameter for parameter in net.collect_params().values()}
     used = {name: parameter for name, parameter in parameters.items() if name in read}
-    uninitialized = [name for name, parameter in used.items() if parameter._data is None]
-    if uninitialized:
-        raise ValueError(
-            f"export: the parameters {quoted(uninitialized[:6])} have no values yet; fit, check or evaluate "
-            "first, or give data: export(folder, data)"
-        )
-    return {name: parameter._reduce() for name, parameter in used.items()}
+    if ambiguous := [name for name in inputs if name in parameters]:
+        message = f"the inputs {quoted(ambiguous)} have the names of parameters; rename them in the TaskSpec"
+    elif "self" in inputs:
+        message = 'MXNet cannot infer shapes of an input named "self"; rename the input in the TaskSpec'
+    elif foreign := sorted(read - parameters.keys() - set(inputs)):
+        way_out = "make the Block that holds them a child of the net"
+        message = f"the graph reads {quoted(foreign)}, which the net does not hold; {way_out}"
+    elif unknown := [name for name, parameter in used.items() if parameter._data is None]:
+        way_out = "fit, check or evaluate first, or give data: export(folder, data)"
+        message = f"the parameters {quoted(unknown[:6])} have no values yet; {way_out}"
+    else:
+        return {name: parameter._reduce() for name, parameter in used.items()}
+    raise ValueError(f"export: {message}")
 
 
 def _split_symbols(result: Any) -> Any:
@@ -111,15 +112,6 @@ def _split_symbols(result: Any) -> Any:
     if isinstance(result, mx.sym.Symbol) and len(result.list_outputs()) > 1:
         return list(result)
     return result
-
-
-BATCH = "N"  # stands for the size of the batch in a shape
-
-OpenShape = tuple[int | str | None, ...]
-"""A shape whose sizes may be open: ``"N"`` for the batch, None for an axis that differs between batches."""
-
-InputSignature = Mapping[str, tuple[Shape, str]]
-"""Shape and dtype of each input in a batch."""
 
 
 @dataclass(frozen=True)
@@ -152,102 +144,88 @@ class TracedNet:
 
     def grouped(self, names: Mapping[str, str] | None = None) -> mx.sym.Symbol:
         """Return all outputs as one symbol of identity nodes; `names` replace the spec's names."""
-        names = names or {}
-        outputs = [
-            mx.sym.identity(symbol, name=names.get(name, name)) for name, symbol in self.symbols.items()
-        ]
-        return mx.sym.Group(outputs)
+        named = {(names or {}).get(name, name): symbol for name, symbol in self.symbols.items()}
+        return mx.sym.Group([mx.sym.identity(symbol, name=name) for name, symbol in named.items()])
+
+    def description(self) -> dict[str, Any]:
+        """Return what ``export.json`` says of inputs, outputs and versions."""
+        inputs, outputs = (
+            [{"name": n, "shape": port.shape and list(port.shape), "dtype": port.dtype} for n, port in ports]
+            for ports in (self.inputs.items(), self.outputs.items())
+        )
+        return {
+            "inputs": inputs,
+            "outputs": outputs,
+            "unread_inputs": list(self.unread),
+            "versions": installed_versions(["mxnet"]),
+        }
 
 
-def port_types(
-    symbols: Mapping[str, mx.sym.Symbol],
-    signatures: Sequence[InputSignature],
-    parameters: Mapping[str, Array],
+class _Inference:
+    """Infers the shapes and dtypes of outputs; `parameters` are what they read besides the inputs."""
+
+    def __init__(self, symbols: Mapping[str, mx.sym.Symbol], parameters: Mapping[str, Array]) -> None:
+        self._group, self._parameters = mx.sym.Group(list(symbols.values())), parameters
+        self._names = self._group.list_inputs()
+
+    def shapes(self, inputs: Mapping[str, Shape]) -> list[Shape]:
+        known = {**inputs, **{name: value.shape for name, value in self._parameters.items()}}
+        return self._group.infer_shape_partial(**{name: known[name] for name in self._names})[1]
+
+    def dtypes(self, inputs: Mapping[str, str]) -> list[str]:
+        known = {**inputs, **{name: value.dtype for name, value in self._parameters.items()}}
+        dtypes = self._group.infer_type(**{name: known[name] for name in self._names})[1]
+        return [np.dtype(dtype).name for dtype in dtypes]
+
+    def takes(self, signature: InputSignature) -> bool:
+        with suppress(mx.base.MXNetError):
+            self.shapes({name: shape for name, (shape, _) in signature.items()})
+            return True
+        return False
+
+
+def _port_types(
+    symbols: Mapping[str, mx.sym.Symbol], signatures: Sequence[InputSignature], inference: _Inference
 ) -> tuple[dict[str, PortType], dict[str, PortType]]:
     """Return the types of inputs and outputs; raises MXNetError if their shapes do not fit each other.
 
     `symbols` are the outputs. `signatures` are those of the inputs in one or several batches, with the
-    samples along the first axis. `parameters` are everything else that the symbols read.
+    samples along the first axis.
     """
-    group = mx.sym.Group(list(symbols.values()))
-    samples = next(iter(signatures[-1].values()))[0][0]
-    input_shapes = [_with_samples(signature, samples) for signature in signatures]
-    output_shapes = [_infer_shapes(group, shapes, parameters) for shapes in input_shapes]
+    last = signatures[-1]
+    samples = next(iter(last.values()))[0][0]
+
+    def sized(signature: InputSignature, samples: int) -> dict[str, Shape]:
+        return {name: (samples, *shape[1:]) for name, (shape, _) in signature.items()}
+
+    input_shapes = [sized(signature, samples) for signature in signatures]
+    output_shapes = list(map(inference.shapes, input_shapes))
     larger, more = output_shapes[-1], samples
     for size in (2 * samples, samples + 1):  # a net may only take an even number of samples
         with suppress(mx.base.MXNetError):
-            larger, more = _infer_shapes(group, _with_samples(signatures[-1], size), parameters), size
+            larger, more = inference.shapes(sized(last, size)), size
     # If no output grows with the batch, the net was written for batches of one size. MXNet's signs for sizes
     # that it cannot infer are numbers below 1.
     is_unknown = any(not shape or min(shape) < 1 for shape in larger)
-    any_size = larger != output_shapes[-1] or is_unknown
-    batch = BATCH if any_size else samples
+    batch = BATCH if larger != output_shapes[-1] or is_unknown else samples
+
+    def open_size(size: int | str | None, size_of_larger: int) -> int | str | None:
+        if size == size_of_larger != 0:
+            return size
+        return BATCH if (size, size_of_larger) == (samples, more) else None
+
     inputs = {
         name: PortType((batch, *_common_sizes([shapes[name] for shapes in input_shapes])[1:]), dtype)
-        for name, (_, dtype) in signatures[-1].items()
+        for name, (_, dtype) in last.items()
     }
     outputs = {}
-    for i, (name, dtype) in enumerate(zip(symbols, _infer_dtypes(group, signatures[-1], parameters))):
-        sizes = zip(_common_sizes([shapes[i] for shapes in output_shapes]), larger[i])
-        outputs[name] = PortType(tuple(_open_size(*pair, samples, more) for pair in sizes) or None, dtype)
+    dtypes = inference.dtypes({name: dtype for name, (_, dtype) in last.items()})
+    for i, (name, dtype) in enumerate(zip(symbols, dtypes)):
+        sizes = _common_sizes([shapes[i] for shapes in output_shapes])
+        outputs[name] = PortType(tuple(map(open_size, sizes, larger[i])) or None, dtype)
     return inputs, outputs
-
-
-def fitting(
-    symbols: Mapping[str, mx.sym.Symbol],
-    signatures: Sequence[InputSignature],
-    parameters: Mapping[str, Array],
-) -> list[InputSignature]:
-    """Return the signatures that the symbols take, with as many axes as the last of them.
-
-    The others are of batches for which the net has raised an error. If it takes none, all are returned.
-    """
-    group = mx.sym.Group(list(symbols.values()))
-    taken = [each for each in signatures if _takes(group, each, parameters)] or list(signatures)
-    return [each for each in taken if _axes(each) == _axes(taken[-1])]
-
-
-def _takes(symbol: mx.sym.Symbol, signature: InputSignature, parameters: Mapping[str, Array]) -> bool:
-    with suppress(mx.base.MXNetError):
-        _infer_shapes(symbol, {name: shape for name, (shape, _) in signature.items()}, parameters)
-        return True
-    return False
-
-
-def _axes(signature: InputSignature) -> list[int]:
-    return [len(shape) for shape, _ in signature.values()]
-
-
-def _with_samples(signature: InputSignature, samples: int) -> dict[str, Shape]:
-    return {name: (samples, *shape[1:]) for name, (shape, _) in signature.items()}
 
 
 def _common_sizes(shapes: Sequence[Shape]) -> OpenShape:
     """Return the sizes that are equal in all shapes, None for the others."""
     return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes))
-
-
-def _infer_shapes(
-    symbol: mx.sym.Symbol, inputs: Mapping[str, Shape], parameters: Mapping[str, Array]
-) -> list[Shape]:
-    known = {**inputs, **{name: value.shape for name, value in parameters.items()}}
-    return symbol.infer_shape_partial(**{name: known[name] for name in symbol.list_inputs()})[1]
-
-
-def _infer_dtypes(
-    symbol: mx.sym.Symbol, signature: InputSignature, parameters: Mapping[str, Array]
-) -> list[str]:
-    known = {name: dtype for name, (_, dtype) in signature.items()}
-    known.update({name: value.dtype for name, value in parameters.items()})
-    dtypes = symbol.infer_type(**{name: known[name] for name in symbol.list_inputs()})[1]
-    return [np.dtype(dtype).name for dtype in dtypes]
-
-
-def _open_size(size: int | str | None, size_of_larger: int, samples: int, more: int) -> int | str | None:
-    """Return an axis's size as it is declared: fixed, that of the batch, or None if it varies otherwise.
-
-    `size` is its size in a batch of `samples`, `size_of_larger` its size in a batch of `more`.
-    """
-    if size == size_of_larger != 0:
-        return size
-    return BATCH if (size, size_of_larger) == (samples, more) else None

@@ -43,7 +43,7 @@ class _Rewriting:
     def __init__(self, graph: Mapping[str, Any], learns: Sequence[Sequence[bool]], trained: set[str]) -> None:
         self._nodes, self._learns, self._trained = graph["nodes"], learns, trained
         self._builder = GraphBuilder(graph)
-        self._places: list[dict[Group, int]] = [{} for _ in self._nodes]
+        self._numbers: list[dict[Group, int]] = [{} for _ in self._nodes]  # of the copies
         self._copies: dict[Any, int] = {}  # by node and inputs
         self._blocked: dict[Entry, Input] = {}
 
@@ -54,7 +54,7 @@ class _Rewriting:
             for group in sorted(needed[i], key=lambda each: -1 if each is None else each):
                 inputs = [self._entry((at, out), group) for at, out, *_ in node["inputs"]]
                 bias_apart = group is not None and learns_bias_alone(node, self._learns[group])
-                self._places[i][group] = self._copy(i, inputs, bias_apart)
+                self._numbers[i][group] = self._copy(i, inputs, bias_apart)
         return self._builder.symbol([self._entry(entry, group) for entry, group in heads])
 
     def _needed(self, heads: Sequence[tuple[Entry, Group]]) -> list[set[Group]]:
@@ -86,10 +86,10 @@ class _Rewriting:
     def _entry(self, entry: Entry, group: Group) -> Input:
         """Return the copy of an entry for a group, behind a BlockGrad if the group has no gradient there."""
         node, out = entry
-        through, places = self._through(node, group), self._places[node]
-        if through is not None or (None in places and self._nodes[node]["name"] not in self._trained):
-            return [places[through], out, 0]
+        through, numbers = self._through(node, group), self._numbers[node]
+        if through is not None or (None in numbers and self._nodes[node]["name"] not in self._trained):
+            return [numbers[through], out, 0]
         if entry not in self._blocked:
-            place = next(iter(places.values()))
-            self._blocked[entry] = self._builder.operator("BlockGrad", [place, out, 0])
+            any_copy = next(iter(numbers.values()))
+            self._blocked[entry] = self._builder.operator("BlockGrad", [any_copy, out, 0])
         return self._blocked[entry]

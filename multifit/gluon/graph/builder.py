@@ -14,9 +14,9 @@ Input = list[int]
 """An entry as the input of a node: with a version, which is always 0."""
 
 
-def moved(inputs: Sequence[Input], places: Sequence[int]) -> list[Input]:
-    """Return a node's inputs as entries of a copy, where the node with number n is at ``places[n]``."""
-    return [[places[node], *rest] for node, *rest in inputs]
+def moved(inputs: Sequence[Input], numbers: Sequence[int]) -> list[Input]:
+    """Return a node's inputs as entries of a copy, where the node with number n has ``numbers[n]``."""
+    return [[numbers[node], *rest] for node, *rest in inputs]
 
 
 class GraphBuilder:
@@ -27,7 +27,7 @@ class GraphBuilder:
         self._at: dict[Any, int] = {}  # by the number of a node of the other graph, or by a variable's name
 
     def append(self, node: Node) -> int:
-        """Add a node and return its place; its inputs must have been added before."""
+        """Add a node and return its number; its inputs must have been added before."""
         self._nodes.append(node)
         return len(self._nodes) - 1
 
@@ -36,7 +36,7 @@ class GraphBuilder:
         self._at[node] = self.copy(self._graph["nodes"][node], inputs, bias_apart)
 
     def copy(self, node: Node, inputs: list[Input], bias_apart: bool = False) -> int:
-        """Add a copy of a node with new inputs; return its place.
+        """Add a copy of a node with new inputs; return its number.
 
         With `bias_apart`, the node must be a dense layer; its bias is then added by a separate operator.
         """
@@ -70,9 +70,9 @@ class GraphBuilder:
         node = {"op": op, "name": name, "attrs": attributes, "inputs": list(inputs)}
         return [self.append(node), 0, 0]
 
-    def name(self, place: int) -> str:
+    def name(self, number: int) -> str:
         """Return the name of a node that was added."""
-        return str(self._nodes[place]["name"])
+        return str(self._nodes[number]["name"])
 
     def symbol(self, heads: list[Input]) -> Any:
         """Return the symbol whose outputs are `heads`."""

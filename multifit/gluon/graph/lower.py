@@ -86,11 +86,12 @@ class _LoweredGraph:
 
     def symbol(self) -> mx.sym.Symbol:
         """Return the copy."""
-        places: list[int] = []  # in the copy, by number in the original
+        numbers: list[int] = []  # in the copy, by number in the original
         for node in self._graph["nodes"]:
-            places.append(self._add(node, moved(node["inputs"], places)))
-        outputs = [self._cast(entry, FLOAT32) for entry in moved(self._graph["heads"], places)]
-        return self._builder.symbol(outputs)
+            numbers.append(self._add(node, moved(node["inputs"], numbers)))
+        return self._builder.symbol(
+            [self._cast(entry, FLOAT32) for entry in moved(self._graph["heads"], numbers)]
+        )
 
     def _add(self, node: Node, inputs: list[Input]) -> int:
         """Add a node, behind the casts that its inputs need; return its number."""
@@ -164,7 +165,9 @@ class Precision:
         )
 
 
-def _bfloat16_rules() -> Rules:
+@cache
+def bfloat16_rules() -> Rules:
+    """Return the rules of bfloat16, from MXNet's own lists."""
     # MXNet does not import this module of lists by itself. Importing it patches nothing.
     lists = import_module(f"{mx.__name__}.contrib.amp.lists.symbol_bf16")
     float32_if = {
@@ -185,10 +188,7 @@ def _bfloat16_rules() -> Rules:
 
 FULL = Precision("float32")
 # bfloat16 has the exponent, and so the range, of float32: it needs no loss scaling, but float16 does.
-PRECISIONS = {
-    "float32": FULL,
-    "bfloat16": Precision("bfloat16", _bfloat16_rules()),
-}
+LOWER = {"bfloat16": bfloat16_rules}
 
 
 @cache
@@ -209,14 +209,14 @@ def cpu_supports_bfloat16() -> bool:
 
 def precision_of(name: object, contexts: Sequence[Context]) -> Precision:
     """Return the precision with a name; raises ValueError if there is none, or none on these devices."""
-    precision = PRECISIONS.get(precision_name(name))
-    if precision is None:
+    name = precision_name(name)
+    if name == FULL.name:
+        return FULL
+    if name not in LOWER:
         raise ValueError(
             f'precision is "{name}", which MXNet cannot train in; '
             'give precision="bfloat16" or "float32", or engine="torch"'
         )
-    if precision.rules is None:
-        return precision
     gpus = [context for context in contexts if context.device_type == "gpu"]
     if gpus:
         raise ValueError(
@@ -227,4 +227,4 @@ def precision_of(name: object, contexts: Sequence[Context]) -> Precision:
         raise ValueError(
             f'precision is "{name}", which this CPU cannot compute: it lacks AVX512; give precision="float32"'
         )
-    return precision
+    return Precision(name, LOWER[name]())

@@ -60,7 +60,7 @@ def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any
     nodes = [_with_bodies(node) for node in graph["nodes"]]
     copied = _copied(nodes, trained)
     learns = learning(nodes, trained)
-    additions = [_CORRECTIONS.get(_kind(node), GraphBuilder.copy) for node in nodes]
+    additions = [_CORRECTIONS.get(_variant(node), GraphBuilder.copy) for node in nodes]
     for number, node in enumerate(nodes):
         if learns_bias_alone(node, learns):
             additions[number] = partial(GraphBuilder.copy, bias_apart=True)
@@ -68,24 +68,24 @@ def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any
     if same and not copied and all(add is GraphBuilder.copy for add in additions):
         return graph
     builder = GraphBuilder(graph)
-    places: list[int] = []  # in the new graph, by number in the old one
+    numbers: list[int] = []  # in the new graph, by number in the old one
     copies: dict[int, Input] = {}  # of variables, by number in the old one
 
     for number, node in enumerate(nodes):
-        inputs = moved(node["inputs"], places)
+        inputs = moved(node["inputs"], numbers)
         if _takes_copies(node):
             inputs = [copies.get(old, new) for (old, *_), new in zip(node["inputs"], inputs)]
-        places.append(additions[number](builder, node, inputs))
+        numbers.append(additions[number](builder, node, inputs))
         if number in copied:
-            copies[number] = builder.identity([places[number], 0, 0])
-    return builder.graph(moved(graph["heads"], places))
+            copies[number] = builder.identity([numbers[number], 0, 0])
+    return builder.graph(moved(graph["heads"], numbers))
 
 
 def _with_bodies(node: Node) -> Node:
     """Return a node, of which the bodies of a loop are corrected."""
     bodies = node.get("subgraphs", [])
     names = [[each["name"] for each in body["nodes"] if each["op"] == "null"] for body in bodies]
-    corrected = [_corrected(body, own) for body, own in zip(bodies, names)]
+    corrected = [_corrected(body, variables) for body, variables in zip(bodies, names)]
     changed = any(one is not other for one, other in zip(bodies, corrected))
     return {**node, "subgraphs": corrected} if changed else node
 
@@ -105,8 +105,8 @@ def _takes_copies(node: Node) -> bool:
     return operator == "elemwise_add" or operator in _OVERWRITE or operator.startswith("_linalg_")
 
 
-def _kind(node: Node) -> str:
-    """Return the name of an operator, with what distinguishes its kinds."""
+def _variant(node: Node) -> str:
+    """Return the name of an operator, with what distinguishes its variants."""
     operator = str(node["op"])
     if operator == "Pooling" and _attributes(node).get("global_pool") == "True":
         return f"global Pooling {len(literal_eval(_attributes(node).get('kernel', '()')))}"

@@ -15,7 +15,7 @@ from ...stages import TRAIN
 from ..compat import mx
 from ..data.arrays import new_array, to_numpy
 from .host import Joining, Measured
-from .stage_figures import StageFigures, WrongLabels
+from .stage_figures import StageFigures
 
 Weighed = dict[str, tuple[float, float]]
 """Figures by name, and the weight of each."""
@@ -32,16 +32,16 @@ def join_figures(world: World, figures: StageFigures, ended: bool) -> None:
     figures.complete, figures.ended = True, ended
     if world.alone:
         return
-    local, wrong = figures.totals()
+    local = figures.totals()
     alone = _measured_alone(figures, local.samples) if local.samples else {}
     kept = {metric.term.key: metric.kept.state() for metric in figures.metrics if len(metric.kept)}
-    ranks = world.gather((local, wrong, alone, kept))
+    ranks = world.gather((local, figures.rules, alone, kept))
     measured = [totals for totals, *_ in ranks if totals.samples]
     if measured:
-        _, labels, means, arrays = zip(*ranks)
-        joined = figures.figures_of(
-            reduce(add, measured), _joined_labels(labels), _joined_arrays(figures, arrays)
-        )
+        _, rules, means, arrays = zip(*ranks)
+        for of_rank in rules:  # a batch may lack slots on some ranks
+            figures.rules.update(of_rank)
+        joined = figures.figures_of(reduce(add, measured), _joined_arrays(figures, arrays))
         keys = dict.fromkeys(key for of_rank in means for key in of_rank)
         by_metric = {key: weighted_means([each[key] for each in means if key in each]) for key in keys}
         figures.replace(_with_means(figures, joined, by_metric))
@@ -55,15 +55,6 @@ def _joined_arrays(figures: StageFigures, ranks: Iterable[Mapping[str, Any]]) ->
     for kept in ranks:
         for key, state in kept.items():
             joined.setdefault(key, KeptArrays(where[key])).merge(state)
-    return joined
-
-
-def _joined_labels(ranks: Iterable[WrongLabels]) -> WrongLabels:
-    joined: dict[str, tuple[int, int]] = {}
-    for wrong in ranks:
-        for key, (count, first) in wrong.items():
-            before, earliest = joined.get(key, (0, first))
-            joined[key] = before + count, min(earliest, first)
     return joined
 
 

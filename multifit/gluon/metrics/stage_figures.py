@@ -1,14 +1,15 @@
 """All figures of one stage: its losses and metrics, their names, directions and state."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...balance.means import Means
 from ...checks import counted_labels_problem, partly_missing_problem
 from ...engines import stage_figures
 from ...engines.kept_arrays import KeptArrays
 from ...errors import Problem, raise_problems
-from ...protocols import Slots
 from ...sampling import LoaderCounts
 from ...spec import TaskSpec
 from ...spec.names import Ref
@@ -17,22 +18,18 @@ from ...spec.terms import MetricTerm, Term
 from ...stages import TRAIN
 from ..user_code import user_code
 from .base import DeviceMetric
-from .labels import LabelChecks, LabelCounts, LabelRows, LabelRule, label_checks, label_rules
+from .labels import LabelRule, label_rules
 from .stage_metric import Place, StageMetric
 from .sums import MetricSums, Totals
 
-WrongLabels = Mapping[str, Sequence[int]]
-"""By rule: how many labels broke it, and the number (from 1) of the first batch with one."""
-
 
 class StageFigures(stage_figures.StageFigures):
-    """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its wrong `labels`.
+    """The figures of a stage: `sums` of its losses and wrong labels, and its `metrics`.
 
     `finite_only` says whether inputs and labels that are not finite are an error. `means` are further
-    figures, to which other objects add. `stage` is the name of the stage. `constant_classes` are the numbers
-    of classes of the label rules, by key; None if the number may differ between batches. `complete` says
-    whether all batches of the pass were measured, and `ended` whether it will not go on after a resume
-    either.
+    figures, to which other objects add. `stage` is the name of the stage. `rules` are those by which slots
+    were counted, by key. `complete` says whether all batches of the pass were measured, and `ended` whether
+    it will not go on after a resume either.
     """
 
     def __init__(
@@ -44,10 +41,9 @@ class StageFigures(stage_figures.StageFigures):
         stage: str = TRAIN,
     ) -> None:
         super().__init__(spec, metrics, means, stage)
-        self.sums, self.labels = MetricSums(spec.terms), LabelCounts()
+        self.sums = MetricSums(spec.terms)
         self._finite_only = finite_only
-        self._rules: dict[str, LabelRule] = {}
-        self.constant_classes: dict[str, int | None] = {}
+        self.rules: dict[str, LabelRule] = {}
 
     def read(self, quick: bool = False) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
@@ -60,19 +56,18 @@ class StageFigures(stage_figures.StageFigures):
             return dict(self._replaced)
         if not self.sums.samples:
             return {}
-        figures = self.figures_of(*self.totals(), quick=quick and not self.complete)
+        figures = self.figures_of(self.totals(), quick=quick and not self.complete)
         self.release()
         return figures
 
-    def totals(self) -> tuple[Totals, WrongLabels]:
-        """Return everything that was added up on the devices; this waits for the engine."""
+    def totals(self) -> Totals:
+        """Return everything that was added up on the devices; this waits for them."""
         with user_code(lambda: "an operator in one of the batches so far"):
-            return self.sums.totals(), self.labels.read()  # errors of the engine are raised by reading
+            return self.sums.totals()  # errors of the devices are raised by reading
 
     def figures_of(
         self,
         totals: Totals,
-        wrong: WrongLabels,
         kept: Mapping[str, KeptArrays] | None = None,
         quick: bool = False,
     ) -> dict[str, float]:
@@ -81,7 +76,7 @@ class StageFigures(stage_figures.StageFigures):
         `kept` are the arrays of all ranks, by metric; by default, those of this process.
         """
         figures = self.sums.loss_figures(totals)
-        raise_problems(self._label_problems(wrong))
+        raise_problems(self._label_problems(totals))
         for metric in self.metrics:
             arrays = metric.kept if kept is None else kept.get(metric.term.key, metric.kept)
             if not (quick and len(arrays)):
@@ -94,12 +89,16 @@ class StageFigures(stage_figures.StageFigures):
     def reset_own(self) -> None:
         """Discard what this process alone has measured, but not `means`, which are equal on all ranks."""
         self.sums.clear()
-        self.labels.clear()
         super().reset_own()
 
     def unnamed(self) -> bool:
         """Whether some metrics are computed outside of the graphs."""
         return bool(self.on_host)
+
+    @property
+    def batches(self) -> int:
+        """The number of batches measured since the last reset."""
+        return self.sums.batches
 
     @property
     def on_host(self) -> list[StageMetric]:
@@ -131,43 +130,22 @@ class StageFigures(stage_figures.StageFigures):
                 placed[group].append((metric.term, device))
         return placed
 
-    def label_rules(self, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
-        """Return the rules for inputs and labels, from one device's outputs and slots."""
+    def label_rules(self, arrays: Mapping[Ref, Any], more: Sequence[LabelRule] = ()) -> list[LabelRule]:
+        """Return the rules for inputs and labels, from one device's outputs and slots; `more` are further."""
         rules = label_rules(self._spec, arrays)
-        return [rule for rule in rules if self._finite_only or rule.classes is not None]
+        rules = [*(rule for rule in rules if self._finite_only or rule.classes is not None), *more]
+        self.rules.update({rule.key: rule for rule in rules})
+        return rules
 
-    def label_checks(
-        self, arrays: Mapping[Ref, Any], size: int, units: Collection[int], more: Sequence[LabelRule] = ()
-    ) -> tuple[LabelRows | None, LabelChecks | None]:
-        """Return what counts wrong labels in batches like this one, outside of the graph and in the graph.
-
-        `size` is the number of samples, and `more` are further rules. If the class axis of an output has the
-        size of one of `units` when its rule is first used, it is taken to have that size in every batch. A
-        resumed run restores this: the counts in the graph are a part of its statistics, and vectors of
-        another length are rounded differently when they are summed.
-        """
-        rules = [*self.label_rules(arrays), *more]
-        self._rules.update({rule.key: rule for rule in rules})
-        counted = [rule for rule in rules if rule.output is not None]
-        for rule in counted:
-            self.constant_classes.setdefault(rule.key, rule.classes if rule.classes in units else None)
-        constant = {rule.key for rule in counted if rule.classes == self.constant_classes[rule.key]}
-        return label_checks(rules, arrays, size, constant)
-
-    def add_labels(self, rows: LabelRows | None, slots: Slots, size: int, device: int, reused: bool) -> None:
-        """Add the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
-        if rows is not None:
-            labels: list[Any] = [slots[name] for name in rows.names]
-            self.labels.add(rows, labels, self.sums.batches + 1, size, device, reused)
-
-    def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
+    def _label_problems(self, totals: Totals) -> list[Problem]:
         kind = "training" if self.stage == TRAIN else "evaluation"
+        counts = {key: int(np.sum(totals.sums.get(key, 0))) for key in self.rules}
         return [
-            partly_missing_problem(rule.where, label_of(rule.label).name, kind, *wrong[key])
+            partly_missing_problem(rule.where, label_of(rule.label).name, kind, counts[key])
             if rule.in_part
-            else counted_labels_problem(rule.where, rule.label.name, rule.classes, kind, *wrong[key])
-            for key, rule in self._rules.items()
-            if key in wrong
+            else counted_labels_problem(rule.where, rule.label.name, rule.classes, kind, counts[key])
+            for key, rule in self.rules.items()
+            if counts[key]
         ]
 
 

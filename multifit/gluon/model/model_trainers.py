@@ -3,30 +3,24 @@
 Also the losses that are bound to trainers: the parameters that they train, and checks of trainers' names.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...checks.trainers import (
-    accumulating_problems,
-    declared_rhythm,
-    frozen_problems,
-    listing,
-    unreached_problems,
-)
+from ...checks.trainers import frozen_problems, listing, unreached_problems
+from ...distributed import ALONE, World
 from ...errors import Problem, raise_problems
 from ...protocols import Array
 from ...spec.terms import Term
 from ..optim.binding import DEFAULT, bind_trainers, frozen_names
-from ..optim.gradients import is_fresh, replicas, updated_parameters
-from ..optim.parameters import learnable
+from ..optim.gradients import is_fresh, replicas
+from ..optim.parameters import learnable, trainable
 from ..optim.trainers import Trainers
-from ..step.frozen import Frozen
+from ..step.blocks import Frozen
 from .model import Model
 
 
-class ModelTrainers:
+class ModelTrainers(Trainers):
     """Builds the trainers of a model, and knows which parameters they update.
 
     They are built once, because they have states. Which of their parameters they update can change at any
@@ -34,68 +28,66 @@ class ModelTrainers:
 
     `declared`, `frozen` and `accumulate` are the `trainers`, `frozen` and `accumulate` of
     :class:`multifit.MultiEstimator`; the attribute `frozen` says what is frozen now.
-
-    `window` is the number of batches after which all trainers that accumulate have updated: 1 if none does.
     """
 
     def __init__(
-        self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None], accumulate: int = 1
+        self,
+        declared: Any,
+        frozen: Any,
+        model: Model,
+        log_once: Callable[[str], None],
+        accumulate: int = 1,
+        world: World = ALONE,
     ) -> None:
+        super().__init__(declared, accumulate, world)
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
         names, _ = frozen_names("frozen", frozen, model.parameters)
         self.frozen = Frozen(model.net, model.parameters, names)
-        self._accumulate = accumulate
-        named = declared.values() if isinstance(declared, Mapping) else [declared]
-        self.window = math.lcm(*(declared_rhythm(each, accumulate).window for each in named))
-        self._trainers: Trainers | None = None
-        self._requests: list[str] = []  # each parameter's grad_req, for which trainers were checked
+        self._sums = not world.alone
         self._before: dict[str, str] = {}  # the grad_req of what set_frozen() has frozen
         self._never = {name: each for name, each in model.parameters.items() if name in names}
         self._resting: dict[Any, str] = {}  # the grad_req of these outside of training
         self._training = False
 
-    def window_of(self, name: str) -> int:
-        """Return the number of batches whose gradients a trainer adds up to an update."""
-        return self.get().window(name)
+    def requests(self) -> list[str]:
+        """Return what changes if other parameters learn, or if another norm is frozen."""
+        return self.frozen.requests()
 
-    def build(self) -> list[Problem]:
-        """Initialise the parameters and build the trainers, unless that is done; return the problems.
+    def _build(self) -> list[Problem]:
+        """Initialise the parameters and build the trainers, or check again those that were built.
 
-        Called before each batch too, because other parameters may be trainable now: that each of them has one
-        trainer is checked again, and those of trainers that accumulate add up their gradients.
+        If other parameters learn now, those of trainers that accumulate add up their gradients.
         """
-        if self._trainers is not None and self._requests == self.frozen.requests():
-            return []
-        self._model.discard_static_graphs()
-        problems = self._model.initialize() or self._model.lacking_gradients()
-        if not problems and self._declared is None and self._trainers is None:
+        model, built = self._model, bool(self.handles)
+        model.discard_static_graphs()
+        problems = model.initialize() or model.lacking_gradients()
+        if not problems and self._declared is None and not built:
             rate = (DEFAULT.optimizer_params or {})["learning_rate"]
             self._log_once(
                 f"default trainer: {DEFAULT.optimizer}, learning rate {rate:g}, over all parameters"
             )
-        model = self._model
-        trainers, problems = bind_trainers(
+        bound, problems = bind_trainers(
             self._declared,
             model.parameters,
             self._frozen,
             model.contexts,
-            self._trainers,
+            built,
             problems,
             self._accumulate,
             self._before,
         )
-        if trainers is not None:
-            if self._trainers is None:
-                self._log_idle(trainers)
-            self._trainers = trainers
-            if self._training:
-                self._begin(trainers)
-            self._requests = self.frozen.requests()
+        if bound is not None:
+            self._take(bound)
+            self._log_idle()
+        problems = problems or self._unsummed()
+        if not problems and self._training:
+            self._begin()
+        self.frozen.changed()
         return problems
 
-    def _begin(self, trainers: Trainers) -> None:
+    def _begin(self) -> None:
         """Let trainers add up gradients, and let MXNet compute none for what they never update."""
-        trainers.added_gradients.begin()
+        self.added_gradients.begin()
         for parameter in self._never.values() if self._model.has_right_gradients else ():
             if parameter.grad_req != "null":
                 self._resting[parameter] = parameter.grad_req
@@ -116,16 +108,26 @@ class ModelTrainers:
                 continue
             changed.append(name)
             if frozen:
-                added = None if self._trainers is None else self._trainers.added_gradients
-                self._before[name] = added.declared_request(parameter) if added else parameter.grad_req
+                self._before[name] = self.added_gradients.declared_request(parameter)
             parameter.grad_req = "null" if frozen else self._before.pop(name, "write")
         return sorted(changed)
 
-    def _log_idle(self, trainers: Trainers) -> None:
-        for name, held in trainers.parameters.items():
-            if not trainers.updated(name):
+    def _log_idle(self) -> None:
+        for name, held in self.parameters.items():
+            if not trainable(held):
                 selected = f'everything that it selects has grad_req="null": {listing(list(held))}'
                 self._log_once(f'trainers["{name}"]: {selected}; it trains nothing until that is "write"')
+
+    def _unsummed(self) -> list[Problem]:
+        """Return the trainers whose gradients cannot be added up over the ranks."""
+        problems: list[Problem] = []
+        for name in self.handles if self._sums else ():
+            sparse = [p.name for p in self.learning(name) if p._grad_stype != "default"]
+            if sparse:
+                what = f'"{name}" updates {", ".join(sparse)}, whose gradients are sparse'
+                way_out = "cannot be added up over processes; build the layer with sparse_grad=False"
+                problems.append(Problem("trainer", f"trainers: {what} and {way_out}"))
+        return problems
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -134,54 +136,21 @@ class ModelTrainers:
         What ``frozen=`` names has no gradients within it: the backward pass ends before.
         """
         self._training = True
-        if self._trainers is not None and not self.build():  # problems are raised with the first batch
-            self._begin(self._trainers)
+        if self.handles and not self.build():  # problems are raised with the first batch
+            self._begin()
         try:
             yield
         finally:
             self._training = False
-            if self._trainers is not None:
-                self._trainers.added_gradients.end()
+            self.added_gradients.end()
             for parameter, request in self._resting.items():
                 if parameter.grad_req == "null":  # else a handler has set it
                     parameter.grad_req = request
             self._resting = {}
 
-    @property
-    def left(self) -> bool:
-        """Whether gradients that were added up wait for further batches."""
-        return self._trainers is not None and bool(self._trainers.added_gradients.waiting())
-
-    def check_none_accumulates(self) -> None:
-        """Raise TrainerError if trainers add up gradients, which they do only in a :meth:`training` block.
-
-        Other problems with trainers are raised with the first batch.
-        """
-        rhythms = {} if self._are_wrong() else self.get().rhythms
-        raise_problems(accumulating_problems(rhythms))
-
     def prepare(self) -> None:
         """Initialise the parameters; raises an error with the problems found."""
         raise_problems(self._model.initialize())
-
-    def get(self) -> Trainers:
-        """Return the trainers; raises TrainerError if they cannot be built or do not cover the parameters."""
-        if self._trainers is None:
-            raise_problems(self.build())
-        assert self._trainers is not None  # its problems were raised above
-        return self._trainers
-
-    def learning_rates(self) -> dict[str, float]:
-        """Return the learning rates; empty if the trainers cannot be built.
-
-        Handlers call this before the first batch, with which all problems of trainers, spec and data are
-        raised at once.
-        """
-        return {} if self._are_wrong() else self.get().learning_rates()
-
-    def _are_wrong(self) -> bool:
-        """Build the trainers, unless that is done; return whether they could not be built."""
-        return self._trainers is None and bool(self.build())
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used, by trainer and parameter: one array per device.
@@ -189,34 +158,32 @@ class ModelTrainers:
         Parameters that the batch did not reach are left out, and so are trainers that do not update after it.
         """
         gradients: dict[str, dict[str, list[Array]]] = {}
-        trainers = self.get()
-        for trainer in trainers:
-            if trainer in trainers.waiting:
+        for trainer in self.get():
+            if trainer in self.waiting:
                 continue
-            fresh = {name: p for name, p in trainers.updated(trainer).items() if is_fresh(replicas(p)[0])}
+            fresh = {name: p for name, p in self.updated(trainer).items() if is_fresh(replicas(p)[0])}
             gradients[trainer] = {name: p.list_grad() for name, p in fresh.items()}
         return gradients
 
     def unreached(self) -> list[Problem]:
         """Return parameters whose shape is still unknown after a forward pass, as a problem."""
-        parameters = self._model.parameters
-        deferred = [name for name in self.updated() if parameters[name]._deferred_init]
-        return unreached_problems(deferred)
+        return unreached_problems([name for name, p in self.updated().items() if p._deferred_init])
 
     def not_updated(self) -> list[str]:
         """Return the names of the parameters that could learn, but that no trainer updates now."""
-        updated = set(self.updated())
+        updated = self.updated()
         return [name for name in learnable(self._model.parameters) if name not in updated]
 
-    def updated(self) -> list[str]:
-        """Return the names of the parameters that trainers update."""
-        trainers = self.get()
-        return [name for trainer in trainers for name in trainers.updated(trainer)]
+    def updated(self, trainer: str | None = None) -> dict[str, Any]:
+        """Return the parameters that a trainer, or any, updates as their ``grad_req`` is now, by name."""
+        held = self.get().parameters
+        names = held if trainer is None else [trainer]
+        return {name: p for each in names for name, p in trainable(held[each]).items()}
 
 
 def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:
     """Return, for each loss that is bound to trainers, the names of the parameters that it trains."""
-    parameters = {name: updated_parameters(trainer) for name, trainer in trainers.get().items()}
+    parameters = {name: trainers.learning(name) for name in trainers.get()}
     return {
         term.key: frozenset(parameter.name for name in term.trainers for parameter in parameters[name])
         for term in terms

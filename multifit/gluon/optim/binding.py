@@ -11,7 +11,7 @@ from ..compat import mx
 from .handle import TrainerHandle
 from .optimizers import build_optimizer, declared_options
 from .parameters import learnable, select, trainable
-from .trainers import Trainers, rhythm_problems
+from .trainers import Bound, rhythm_problems
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
 LIBRARY = (mx.gluon.Trainer, "gluon.Trainer")
@@ -23,19 +23,19 @@ def bind_trainers(
     parameters: Mapping[str, mx.gluon.Parameter],
     frozen: Any,
     contexts: Sequence[Context],
-    built: Trainers | None = None,
+    built: bool = False,
     known: Sequence[Problem] = (),
     accumulate: int = 1,
     resting: Container[str] = (),
-) -> tuple[Trainers | None, list[Problem]]:
+) -> tuple[Bound | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
     By default, :data:`DEFAULT` updates all parameters. `parameters` are all parameters by structural name,
     initialised; `frozen` selects those that no trainer updates. A trainer also holds the parameters that it
     selects but that are not trainable now, and updates them once they are. All trainers `accumulate` the
     gradients of that many batches. If the trainers are `built` already, only what may have become wrong since
-    is checked. Parameters that are `resting` will learn later, and count. Returns None and the problems if
-    there are any, beginning with those `known` before.
+    is checked, and None returned. Parameters that are `resting` will learn later, and count. Returns None and
+    the problems if there are any, beginning with those `known` before.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
@@ -50,7 +50,7 @@ def bind_trainers(
     for name, value in valid.items():
         held[name], more = _held_names(where[name], value, can_learn, frozen_set, parameters)
         selection_problems += more
-    if built is None and can_learn and not trainable(parameters):
+    if not built and can_learn and not trainable(parameters):
         message = 'the net has no parameters to train: unfreeze() some, freeze fewer, or set grad_req="write"'
         selection_problems.append(Problem("trainer", f"trainers: {message}"))
     updated = {name: [each for each in names if each in candidates] for name, names in held.items()}
@@ -60,16 +60,16 @@ def bind_trainers(
     problems += selection_problems
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
-        if built is None and isinstance(value, TrainerSpec):
+        if not built and isinstance(value, TrainerSpec):
             optimizers[name], more = build_optimizer(where[name], value)
             problems += more
         of_trainer = {each: parameters[each] for each in updated[name]}
         problems += rhythm_problems(where[name], value, accumulate, of_trainer)
         if isinstance(value, mx.gluon.Trainer):
             problems += gluon_trainer_problems(where[name], value, contexts)
-    if problems:
+    if problems or built:
         return None, problems
-    return built or _new_trainers(valid, held, parameters, optimizers, accumulate), []
+    return _new_trainers(valid, held, parameters, optimizers, accumulate), []
 
 
 def _new_trainers(
@@ -78,7 +78,7 @@ def _new_trainers(
     parameters: Mapping[str, mx.gluon.Parameter],
     optimizers: Mapping[str, Any],
     accumulate: int,
-) -> Trainers:
+) -> Bound:
     """Build the declared trainers, each for the parameters that it holds; all update by themselves."""
     by_trainer = {name: {each: parameters[each] for each in names} for name, names in held.items()}
     trainers = {name: value for name, value in valid.items() if isinstance(value, mx.gluon.Trainer)}
@@ -92,7 +92,7 @@ def _new_trainers(
     options = {name: declared_options(s) for name, s in specs.items() if isinstance(s.optimizer, str)}
     rhythms = {name: declared_rhythm(value, accumulate) for name, value in valid.items()}
     slow = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
-    return Trainers({name: trainers[name] for name in valid}, clip_norms, by_trainer, options, slow)
+    return Bound({name: trainers[name] for name in valid}, clip_norms, by_trainer, options, slow)
 
 
 def _is_trainer(value: object) -> bool:

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.trainers import JointGradients
 from ..compat import mx
+from ..ranks.collectives import all_reduce
 
 
 def is_fresh(values: mx.nd.NDArray) -> bool:
@@ -107,3 +109,25 @@ def _scale(norm: float, forms: Sequence[tuple[int, str]]) -> Any:
     total = mx.sym.sqrt(mx.sym.add_n(*(mx.sym.dot(each, each) for each in flat)))
     scale = mx.sym.broadcast_minimum(norm / (total + 1e-8), mx.sym.ones_like(total))
     return mx.nd.CachedOp(scale, (("static_alloc", True), ("static_shape", True)))
+
+
+class FreshGradients(JointGradients):
+    """The gradients of several ranks, each of which has summed them over its devices."""
+
+    def is_reached(self, parameter: mx.gluon.Parameter) -> bool:
+        """Whether samples on any device of this rank have reached a parameter."""
+        return any(fresh_flags(parameter))
+
+    def reach(self, parameter: mx.gluon.Parameter) -> None:
+        """Give a parameter a fresh gradient of 0 on each device."""
+        for values, gradient in zip(replicas(parameter), parameter.list_grad()):
+            mx.nd.zeros_like(gradient, out=gradient)
+            set_fresh(values, True)
+
+    def sum(self, parameters: Sequence[Any]) -> None:
+        """Replace the gradients of parameters on all devices by their sums over the ranks."""
+        all_reduce(self._world, [parameter.list_grad()[0] for parameter in parameters])
+        for parameter in parameters:
+            first, *others = parameter.list_grad()
+            for gradient in others:
+                first.copyto(gradient)

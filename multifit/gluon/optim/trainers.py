@@ -1,13 +1,17 @@
-"""The trainers of a net: how often they update, and the phases of their step: reduce, clip, update."""
+"""The phases of a step of Gluon's trainers, and the gradients that they add up from batch to batch."""
 
-from collections.abc import Container, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from ... import engines
 from ...checks.trainers import AddedBatches, Rhythm, declared_rhythm, listing, rhythm_messages
-from ...errors import Problem, quoted, suggest
+from ...distributed import ALONE, World
+from ...engines.trainers import OwnGradients
+from ...errors import Problem
 from ..compat import mx
 from ..user_code import user_code
 from .gradients import (
+    FreshGradients,
     clip_gradients,
     discard_gradients,
     scale_gradients,
@@ -16,7 +20,6 @@ from .gradients import (
     zero_stale,
 )
 from .handle import TrainerHandle
-from .parameters import trainable
 from .updates import FusedUpdate
 
 
@@ -83,115 +86,54 @@ class AddedGradients(AddedBatches):
         self._arrays = {}
 
 
-class Trainers(Mapping[str, TrainerHandle]):
-    """The trainers by name, each behind a :class:`TrainerHandle`.
+class Bound(NamedTuple):
+    """Trainers that were just built, with their largest norms.
 
-    In a step, the gradients of all trainers must be reduced and clipped before the first trainer updates a
-    parameter, so that a failure does not leave half a step.
-
-    `clip_norms` are the largest global gradient norms of the trainers that clip. `parameters` are those that
-    each trainer holds, by structural name. `options` are the options of optimizers that were declared by
-    name. `rhythms` are those of the trainers that do not update after every batch; `waiting` names the
-    trainers that do not update after the last batch. `handles` are all trainers. `added_gradients` are those
-    of trainers that accumulate.
+    `parameters` are those that each trainer holds, by structural name. `options` are the options of
+    optimizers that were declared by name. `rhythms` are those of trainers that do not update after every
+    batch.
     """
 
-    def __init__(
-        self,
-        trainers: Mapping[str, mx.gluon.Trainer],
-        clip_norms: Mapping[str, float],
-        parameters: Mapping[str, Mapping[str, mx.gluon.Parameter]],
-        options: Mapping[str, Mapping[str, Any]],
-        rhythms: Mapping[str, Rhythm],
-    ) -> None:
-        self._trainers, self.clip_norms = dict(trainers), dict(clip_norms)
-        self.parameters, self.options = parameters, dict(options)
-        self.handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
-        self._updates = {name: FusedUpdate(trainer) for name, trainer in trainers.items()}
-        self.rhythms, self.waiting = dict(rhythms), frozenset[str]()
-        accumulating = [name for name, rhythm in rhythms.items() if rhythm.accumulate]
-        self.added_gradients = AddedGradients({name: trainers[name] for name in accumulating})
+    trainers: Mapping[str, mx.gluon.Trainer]
+    clip_norms: dict[str, float]
+    parameters: Mapping[str, Mapping[str, mx.gluon.Parameter]]
+    options: Mapping[str, Mapping[str, Any]]
+    rhythms: dict[str, Rhythm]
 
-    def __getitem__(self, name: str) -> TrainerHandle:
-        if name not in self.handles:
-            near = suggest(name, self.handles)
-            raise KeyError(f"no trainer {quoted([name])}{near}; there are {quoted(self.handles)}")
-        return self.handles[name]
 
-    def __repr__(self) -> str:
-        return f"Trainers({', '.join(self.handles)})"
+class Trainers(engines.Trainers):
+    """Gluon's trainers; `parameters` and `options` are as for :class:`Bound`.
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._trainers)
+    A gradient that a batch has written stays fresh until a trainer uses it; only fresh gradients count.
+    """
 
-    def __len__(self) -> int:
-        return len(self._trainers)
+    added_gradients: AddedGradients
 
-    def updated(self, name: str) -> dict[str, mx.gluon.Parameter]:
-        """Return the parameters that a trainer updates, by structural name, as their ``grad_req`` is now."""
-        return trainable(self.parameters[name])
+    def __init__(self, declared: Any, accumulate: int, world: World = ALONE) -> None:
+        super().__init__(declared, accumulate, OwnGradients() if world.alone else FreshGradients(world))
+        self._take(Bound({}, {}, {}, {}, {}))
 
-    def window(self, name: str) -> int:
-        """Return the number of batches whose gradients a trainer adds up to an update."""
-        return self.rhythms[name].window if name in self.rhythms else 1
+    def _take(self, bound: Bound) -> None:
+        self._trainers, self.clip_norms, self.parameters, self.options, self.rhythms = bound
+        self.handles = {name: TrainerHandle(name, trainer) for name, trainer in bound.trainers.items()}
+        self._updates = {name: FusedUpdate(trainer) for name, trainer in bound.trainers.items()}
+        accumulating = [name for name, rhythm in bound.rhythms.items() if rhythm.accumulate]
+        self.added_gradients = AddedGradients({name: bound.trainers[name] for name in accumulating})
 
-    def make_room(self, samples: int) -> None:
-        """Scale the gradients that wait, so that a batch of `samples` can add its own."""
-        for name, factor in self.added_gradients.factors(samples).items() if self.rhythms else ():
-            scale_gradients(updated_parameters(self._trainers[name]), factor)
+    def learning(self, name: str) -> list[Any]:
+        """Return the parameters that a trainer updates now."""
+        return updated_parameters(self._trainers[name])
 
-    def due(self, step: int, samples: int, ends: bool) -> dict[str, TrainerHandle]:
-        """Return the trainers that update after batch number `step` of the run, counted from 0.
-
-        The batch has that many `samples`; `ends` says whether it is the last one of an epoch that leaves the
-        trainers' windows incomplete. The gradients of other trainers are discarded, unless they accumulate.
-        """
-        if not self.rhythms:
-            return self.handles
-        self.added_gradients.remember()
-        self.added_gradients.count(samples)
-        self.waiting = frozenset(
-            name for name, rhythm in self.rhythms.items() if self._waits(name, rhythm, step, ends)
-        )
-        for name in self.waiting:
-            if not self.rhythms[name].accumulate:
-                discard_gradients(updated_parameters(self._trainers[name]))
-        return self._without(self.waiting)
-
-    def _waits(self, name: str, rhythm: Rhythm, step: int, ends: bool) -> bool:
-        if not rhythm.accumulate:
-            return rhythm.waits(step)
-        return not ends and self.added_gradients.batches(name) < rhythm.every
-
-    def _without(self, names: Container[str]) -> dict[str, TrainerHandle]:
-        return {name: handle for name, handle in self.handles.items() if name not in names}
-
-    def left(self) -> dict[str, TrainerHandle]:
-        """Return the trainers whose gradients wait for batches that an epoch does not have any more."""
-        left = self.added_gradients.waiting()
-        self.waiting = frozenset(name for name in self.handles if name not in left)
-        return self._without(self.waiting)
-
-    def discard_held(self, due: Container[str]) -> None:
-        """Discard the gradients of an update that was held back; the trainers that are `due` begin anew.
-
-        A later batch that does not reach a parameter would else update it by these. What the user adds up, by
-        a ``grad_req`` of "add", stays.
-        """
-        waiting = self.added_gradients.waiting()
-        for name in self.handles:
-            parameters = updated_parameters(self._trainers[name])
-            discard_gradients(p for p in parameters if name in waiting or p.grad_req != "add")
-        self.added_gradients.forget(due)
+    def due(self, step: int, samples: int, ends: bool) -> list[str]:
+        """Return the trainers that update after a batch, as for any library."""
+        if self.rhythms:
+            self.added_gradients.remember()
+        return super().due(step, samples, ends)
 
     def reduce(self, name: str) -> None:
-        """Add up a trainer's gradients over the devices.
-
-        Gradients that were accumulated are first divided by the samples of all their batches.
-        """
-        trainer, share = self._trainers[name], self.added_gradients.share(name)
-        if share != 1:
-            scale_gradients(updated_parameters(trainer), share)
+        """Add up a trainer's gradients over the batches of an update, and over the devices."""
+        super().reduce(name)
+        trainer = self._trainers[name]
         start_kvstore(trainer)
         zero_stale(trainer)
         trainer.allreduce_grads()
@@ -200,29 +142,23 @@ class Trainers(Mapping[str, TrainerHandle]):
         """Scale a trainer's gradients down to its largest global norm; it must have one."""
         clip_gradients(self._trainers[name], self.clip_norms[name])
 
-    def update(self, name: str) -> None:
-        """Update a trainer's parameters; their gradients must be reduced and clipped.
-
-        Parameters that the batch did not reach have stale gradients, and stay as they are. An error of the
-        optimizer or of its schedule names the trainer.
-        """
-        trainer = self._trainers[name]
+    def _update(self, name: str) -> None:
+        """Update a trainer's parameters; an error of the optimizer or of its schedule names the trainer."""
         with user_code(lambda: f'trainers["{name}"]'):
             self._updates[name]()
-        for parameter in trainer._params:
+        for parameter in self._trainers[name]._params:
             if parameter.grad_req == "add":
                 parameter.zero_grad()
-        self.added_gradients.forget([name], others=False)
+
+    def _multiply(self, name: str, factor: float) -> None:
+        scale_gradients(self.learning(name), factor)
+
+    def _discard(self, name: str, keeps_own_sums: bool = False) -> None:
+        discard_gradients(p for p in self.learning(name) if not keeps_own_sums or p.grad_req != "add")
 
     def calls(self, name: str) -> int | None:
         """Return the number of calls that update a trainer's parameters; None if the trainer decides that."""
         return self._updates[name].calls
-
-    def learning_rates(self) -> dict[str, float]:
-        """Return the learning rates as figures: ``lr``, or ``lr_<trainer>`` if there are several."""
-        if len(self) == 1:
-            return {"lr": float(next(iter(self.values())).learning_rate)}
-        return {f"lr_{name}": float(trainer.learning_rate) for name, trainer in self.items()}
 
 
 def start_kvstore(trainer: mx.gluon.Trainer) -> None:

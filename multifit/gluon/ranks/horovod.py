@@ -1,4 +1,4 @@
-"""Horovod: sums over the ranks with NCCL, MPI or gloo, queued in MXNet's engine."""
+"""Horovod: sums over the ranks with NCCL, MPI or gloo, queued for the device."""
 
 import math
 import os

@@ -14,8 +14,6 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
     """
     return {
         "tally": figures.sums.state(),
-        "labels": figures.labels.state(),
-        "classes": dict(figures.constant_classes),
         "metrics": {metric.term.key: _save_metric(metric) for metric in figures.metrics},
         "means": [means.state() for means in figures.means],
     }
@@ -42,8 +40,6 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any], divisible: boo
         elif saved["measured"]:
             lost.append(metric.term.key)
     figures.sums.load(state["tally"])
-    figures.labels.load(state["labels"])
-    figures.constant_classes.update(state["classes"])
     for means, saved_means in zip(figures.means, state["means"]):
         means.load(saved_means)
     return lost
@@ -55,7 +51,6 @@ def merge_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
     Metrics that are updated batch by batch cannot be added.
     """
     figures.sums.merge(state["tally"])
-    figures.labels.merge(state["labels"])
     for metric in figures.metrics:
         _merge_kept(metric, state["metrics"][metric.term.key])
 

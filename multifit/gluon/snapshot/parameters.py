@@ -5,20 +5,39 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from ...engines.identity import parameter_differences
+import numpy as np
+
+from ...engines import identity
+from ...engines.snapshot import NONE
 from ...errors import last_line
 from ...files import atomic_path
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
-from ..waiting import wait_for_operators
-from .identity import described
+from ..user_code import wait_for_operators
 
 NET, OTHERS, TRAINED = "net.params", "losses.params", "trained.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
-NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+def described(parameters: Mapping[str, Any]) -> identity.Parameters:
+    """Return the shapes and dtypes of parameters or arrays."""
+    described = {}
+    for name, each in parameters.items():
+        shape, dtype = each.shape, np.dtype(each.dtype)
+        if shape is None:  # a SymbolBlock's parameter does not know its own
+            shape = () if each._data is None else each._data[0].shape
+        described[name] = tuple(shape), dtype.names[0] if dtype.names else dtype.name  # bfloat16: a field
+    return described
+
+
+def write_trained(path: Path, model: Any) -> None:
+    """Write a model's parameters as :func:`write_parameters` does. ValueError: some have no values."""
+    for parameter in model.net.collect_params().values():
+        if parameter._data is None:  # no batch has reached it
+            raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
+    write_parameters(path, model.net, model.parameters)
 
 
 def write_parameters(
@@ -44,7 +63,7 @@ def _others(net: mx.gluon.Block, parameters: Parameters) -> Parameters:
     return {name: parameter for name, parameter in parameters.items() if name not in of_net}
 
 
-def _write(path: Path, parameters: Parameters, used: Mapping[int, Any] = NONE) -> None:
+def _write(path: Path, parameters: Parameters, used: Mapping[Any, Any] = NONE) -> None:
     wait_for_operators()
     values = {name: used.get(id(p)) for name, p in parameters.items() if p._data is not None}
     # as Block.save_parameters does it: the mean over the devices
@@ -91,7 +110,7 @@ def read_trained(
     if others:
         saved.update(_read_named(path.with_name(OTHERS)))
     own = {**net._collect_params_with_prefix(), **others}
-    differences = parameter_differences(described(saved), described(own))
+    differences = identity.parameter_differences(described(saved), described(own))
     if not differences:
         _set_all(own, saved, contexts)
     return differences

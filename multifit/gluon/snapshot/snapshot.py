@@ -1,5 +1,6 @@
 """Write MXNet's part of a run into a folder, and read it back."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,26 +8,56 @@ from typing import Any
 import numpy as np
 
 from ...engines import snapshot
+from ...engines.identity import Parameters
 from ...engines.snapshot import NO_STATE, TRAINERS
+from ...engines.trees import Add, Trees
 from ...errors import raise_problems
+from ...schedules import ScaledSchedule
 from ..compat import mx
+from ..data.arrays import new_array
 from ..optim.parameters import statistics
 from ..session import Session
 from .figures import load_figures, merge_figures, save_figures
-from .identity import identity
 from .parameters import (
     NET,
+    described,
     load_device_state,
     read_parameters,
     read_trained,
     save_device_state,
     write_parameters,
+    write_trained,
 )
 from .trainers import load_settings, load_trainer, partly_saved, save_settings, save_trainer
-from .tree import TREES
 
 DEVICES = "devices"
 SETTINGS = "settings"  # of a trainer's parameters
+
+
+class MXNetTrees(Trees):
+    """Trees of plain values, NumPy's arrays, and NDArrays, which are restored on their device."""
+
+    valid = f"{Trees.valid}, and NDArrays but CSR's"
+
+    def write_array(self, value: Any, add: Add) -> dict[str, Any] | None:
+        """Return the structure of an NDArray; None for another value."""
+        if type(value) is mx.nd.NDArray:
+            return {"ndarray": add(value.asnumpy()), "on": str(value.context)}
+        if type(value) is mx.nd.sparse.RowSparseNDArray:
+            rows = [add(part.asnumpy()) for part in (value.data, value.indices)]
+            return {"rows": rows, "shape": list(value.shape), "on": str(value.context)}
+        return None
+
+    def read_array(self, structure: Any, arrays: list[Any]) -> Any:
+        """Return the NDArray of a structure."""
+        device = _context(structure["on"])
+        if "ndarray" in structure:
+            return new_array(arrays[structure["ndarray"]], device)
+        values, indices = (arrays[i] for i in structure["rows"])
+        options = {"ctx": device, "dtype": values.dtype}
+        if not len(indices):
+            return mx.nd.sparse.zeros("row_sparse", tuple(structure["shape"]), **options)
+        return mx.nd.sparse.row_sparse_array((values, indices), tuple(structure["shape"]), **options)
 
 
 class Snapshot(snapshot.Snapshot):
@@ -38,19 +69,19 @@ class Snapshot(snapshot.Snapshot):
     merge_figures = staticmethod(merge_figures)
 
     def __init__(self, session: Session) -> None:
-        super().__init__(session, TREES)
+        super().__init__(session, MXNetTrees())
 
     def write_trained(self, path: Path) -> None:
-        """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
-        model = self._session.model
-        for parameter in model.net.collect_params().values():
-            if parameter._data is None:  # no batch has reached it
-                raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
-        write_parameters(path, model.net, model.parameters)
+        write_trained(path, self._session.model)
 
-    def identity(self) -> dict[str, Any]:
-        """Return the identity of the run, as a JSON tree."""
-        return identity(self._session)
+    def _described(self) -> Parameters:
+        return described(self._session.model.parameters)
+
+    def _schedule_of(self, trainer: Any) -> str | None:
+        scheduler = trainer.optimizer.lr_scheduler
+        if isinstance(scheduler, ScaledSchedule):  # added when the rate is set during the run
+            scheduler = scheduler.scheduler
+        return None if scheduler is None else type(scheduler).__name__
 
     def _read_trained(self, path: Path) -> list[str]:
         model = self._session.model
@@ -120,3 +151,10 @@ class Snapshot(snapshot.Snapshot):
         """
         names = {id(parameter): name for name, parameter in self._session.model.parameters.items()}
         return [names.get(id(parameter), parameter.name) for parameter in trainer._params]
+
+
+def _context(device: str) -> mx.Context:
+    match = re.fullmatch(r"(\w+)\((\d+)\)", device)
+    if match is None or match[1] not in mx.Context.devstr2type:
+        raise ValueError(f'there is no device "{device}"')
+    return mx.Context(match[1], int(match[2]))

@@ -14,27 +14,9 @@ from ...protocols import Array
 from ..compat import mx
 from ..graph.cut import as_json
 from ..graph.repair import correct_gradients
-from .bound_executor import BatchArrays, BoundExecutor, ExecutedSteps, suits
-from .loss_graph import Backward
 
-MAX_CHANGES = 4  # of the planned shapes at most: each change costs the time of several batches
-
-
-class ShapeStability:
-    """Finds the signature that repeats on one device: two batches in a row have it."""
-
-    def __init__(self, last: Hashable) -> None:
-        self._stable: Hashable = None
-        self._last = last
-        self._changes = 0
-
-    def repeats(self, signature: Hashable) -> bool:
-        """Whether this is the signature to plan memory for."""
-        repeated = signature is not None and signature == self._last
-        if repeated and signature != self._stable and self._changes < MAX_CHANGES:
-            self._stable, self._changes = signature, self._changes + 1
-        self._last = signature
-        return signature is not None and signature == self._stable
+MAX_PLANS = 32  # of one graph; batches of further shapes run without
+MAX_SEEN = 4096  # signatures that were seen once; beyond that, all are forgotten
 
 
 class GraphArguments:
@@ -83,6 +65,9 @@ class GraphArguments:
         return arguments, replaced
 
 
+Backward = Callable[[Sequence["Array | None"]], None]
+"""Runs the backward pass; takes a head gradient for each objective, None for 1."""
+
 _TRACING = threading.RLock()  # warnings are filtered for the whole process, not for a thread
 
 
@@ -95,7 +80,7 @@ class CachedGraph(mx.gluon.HybridBlock):
 
     The graph is traced once and runs in two ways: for arrays of any shapes; and, for shapes that repeat, with
     memory and operators planned in advance (MXNet's ``static_alloc`` and ``static_shape``), which halves the
-    time of small nets. Subclasses may run training batches on an Executor instead.
+    time of small nets. A subclass may run training batches in another way, by :meth:`_new_step`.
 
     `function`, ``function(F, *arrays) -> list of arrays``, is called once, with symbols. `parameters` returns
     the ParameterDict of everything that it uses. `signature` is the signature, as in :meth:`run`, of a batch
@@ -111,10 +96,10 @@ class CachedGraph(mx.gluon.HybridBlock):
         self._function, self._parameters = function, parameters
         self._is_array: list[bool] = []  # which arrays were not None when it was traced
         self._arguments: GraphArguments | None = None
-        self._static_ops: dict[bool, Any] = {}  # by whether gradients are recorded
-        self._first_signature = signature
-        self._stability: dict[Any, ShapeStability] = {}
-        self._executed = ExecutedSteps(self._new_step)
+        self._seen: set[Hashable] = {signature}
+        self._plans: dict[Hashable, dict[bool, Any]] = {}  # by signature and device: what runs such batches
+        self._steps: dict[Hashable, Any] = {}  # the same, of training batches that run without autograd
+        self.running: Any = None  # what ran the last batch without autograd
         self.hybridize()
 
     def collect_params(self, select: str | None = None) -> Any:
@@ -124,7 +109,7 @@ class CachedGraph(mx.gluon.HybridBlock):
     @property
     def backward(self) -> Backward | None:
         """The function for the last run's backward pass; None if autograd has recorded the objectives."""
-        return self._executed.backward
+        return None if self.running is None else self.running.backward
 
     @property
     def is_traced(self) -> bool:
@@ -147,49 +132,72 @@ class CachedGraph(mx.gluon.HybridBlock):
         """Run the graph on arrays of one device, some of which may be None; the first call traces it.
 
         Arrays of equal shapes and dtypes must have equal signatures. Without a signature, memory is never
-        planned. Raises ValueError if different arrays are None than in the first call.
+        planned; else it is from the second batch of a signature on. Raises ValueError if different arrays are
+        None than in the first call.
         """
-        graph_arguments = self._arguments or self._trace(arrays)
+        graph_arguments = self._arguments or self.trace(arrays)
         if [array is not None for array in arrays] != self._is_array:
             raise ValueError("other slots are None than in the first batch")
         context = mx.context.current_context()
         arguments, replaced = graph_arguments.fill([a for a in arrays if a is not None], context)
         if replaced:
             # A planned graph would silently continue to write gradients into the arrays that were replaced.
-            self._release_plans()
-        stability = self._stability.setdefault(context, ShapeStability(self._first_signature))
-        planned = signature if stability.repeats(signature) else None
-        outputs = self._executed.run(arguments, planned, context)
-        return self._call(arguments, planned, context) if outputs is None else outputs
+            self._plans.clear()
+            self._steps.clear()
+        self.running = None
+        if not self._is_planned(signature, context):
+            return self._call(arguments, None, context)
+        plan = signature, context
+        if mx.autograd.is_recording() and mx.autograd.is_training():
+            if plan not in self._steps:
+                with mx.autograd.pause(train_mode=True):
+                    self._steps[plan] = self._new_step(arguments, context)
+            self.running = self._steps[plan]
+            if self.running is not None:
+                with mx.autograd.pause(train_mode=True):
+                    outputs: list[Any] = self.running.forward(arguments)
+                    return outputs
+        return self._call(arguments, plan, context)
 
-    def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
-        """Run the graph with autograd; with planned memory unless `planned` is None."""
-        return as_list((self._cached_op if planned is None else self._static_op())(*arguments))
-
-    def _new_step(self, arguments: Sequence[Any], context: Any) -> Any:
-        """Return a step that runs training batches like this on an Executor; None to run with autograd."""
-        return None
-
-    def _release_plans(self) -> None:
-        self._static_ops.clear()
-        self._executed.clear()
-
-    def _trace(self, arrays: Sequence[Any]) -> GraphArguments:
+    def trace(self, arrays: Sequence[Any]) -> GraphArguments:
+        """Trace the graph, without running it, for arrays as :meth:`run` takes them."""
         _build(self, arrays)
         self._is_array = [array is not None for array in arrays]
         self._arguments = GraphArguments(self._cached_op_args)
         return self._arguments
 
-    def _static_op(self) -> Any:
-        """Return the operator with planned memory: one with gradients, and another without.
+    def _is_planned(self, signature: Hashable, context: Any) -> bool:
+        """Whether memory is planned for batches of a signature; the first of them decides for later ones."""
+        if (signature, context) in self._plans:
+            return True
+        if signature is None or len(self._plans) >= MAX_PLANS:
+            return False
+        if signature in self._seen:
+            self._plans[signature, context] = {}
+            return True
+        if len(self._seen) >= MAX_SEEN:
+            self._seen.clear()
+        self._seen.add(signature)
+        return False
 
-        A single operator would plan its memory again each time that recording is switched on or off.
-        """
-        recorded = mx.autograd.is_recording()
-        if recorded not in self._static_ops:
+    def _call(self, arguments: list[Any], plan: Hashable, context: Any) -> list[Any]:
+        """Run the graph with autograd; with planned memory unless `plan` is None."""
+        if plan is None:
+            return as_list(self._cached_op(*arguments))
+        # A single operator would plan its memory again each time that recording is switched on or off.
+        operators, recorded = self._plans[plan], mx.autograd.is_recording()
+        if recorded not in operators:
             is_data = [is_data for is_data, _ in self._cached_op_args]
-            self._static_ops[recorded] = self._planned_operator(self._cached_graph[1], is_data)
-        return self._static_ops[recorded]
+            operators[recorded] = self._planned_operator(self._cached_graph[1], is_data)
+        return as_list(operators[recorded](*arguments))
+
+    def _new_step(self, arguments: Sequence[Any], context: Any) -> Any:
+        """Return what runs training batches like this without autograd; None to run them with it.
+
+        It has two methods: ``forward(arguments)`` returns the outputs of the graph, and ``backward(heads)``
+        computes the gradients of its objectives.
+        """
+        return None
 
     def _planned_operator(self, symbol: Any, is_data: Sequence[bool]) -> Any:
         """Return an operator with planned memory; `is_data` says which of its inputs are not parameters."""
@@ -247,52 +255,3 @@ def _build(block: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
         # MXNet warns of parameters that this graph does not need; the plan lists what is unused
         warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
         block._build_cache(*inputs)
-
-
-class ExecutedGraph(CachedGraph):
-    """Runs the graph of a training batch without autograd, which for small nets takes longer than computing.
-
-    Autograd keeps Python busy for .15 ms to record a batch and run its backward pass. An Executor takes
-    .02 ms to start the same computation. It is bound to its arrays once: each batch is copied to its own
-    input arrays, and it always writes to the same output arrays. Only the objective is differentiated; it is
-    valid until the next run. All other outputs are copied. `objective` returns the objective's number among
-    the outputs, once the graph is traced.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        parameters: Callable[[], Any],
-        signature: Hashable,
-        objective: Callable[[], int],
-    ) -> None:
-        super().__init__(function, parameters, signature)
-        self._objective = objective
-
-    def _new_step(self, arguments: Sequence[Array], context: Any) -> _Step | None:
-        assert self._arguments is not None
-        places, symbol = self._arguments.places, self._cached_graph[1]
-        if not (self._arguments.dense and suits(symbol, arguments, places.values())):
-            return None
-        batch = BatchArrays(arguments, places)
-        executor = BoundExecutor(symbol, batch.bound, self._arguments.gradients(arguments), context)
-        return _Step(batch, executor, self._objective())
-
-
-class _Step:
-    """Runs batches of one signature on an Executor."""
-
-    def __init__(self, batch: BatchArrays, executor: BoundExecutor, objective: int) -> None:
-        self._batch, self._executor, self._objective = batch, executor, objective
-        self._one = mx.nd.ones_like(executor.outputs[objective])
-
-    def forward(self, arguments: Sequence[Array]) -> list[Array]:
-        """Return the outputs for a batch."""
-        self._batch.take(arguments)
-        self._executor.forward()
-        return self._executor.copied(but=(self._objective,))
-
-    def backward(self, heads: Sequence[Array | None]) -> None:
-        """Compute the parameters' gradients; the only head is the objective's gradient, None for 1."""
-        (head,) = heads
-        self._executor.backward({self._objective: self._one if head is None else head})

@@ -5,48 +5,59 @@ The same functions run on NDArrays and, traced once, on symbols.
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 from ...engines.forms import ResultForms
-from ...protocols import Array, Tensor
+from ...protocols import Array, Shape, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term, named_parts
 from ..compat import mx
 from ..metrics.base import DeviceMetric, form_of
-from ..metrics.labels import LabelChecks, LabelColumns
+from ..metrics.labels import LabelRule, count_wrong, rows_first
 from ..metrics.sums import SAMPLES, slices
 from ..user_code import user_code
+from .cached_graph import Backward
 from .loss_calls import as_variable, call_loss
 
 MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
 
-Backward = Callable[[Sequence[Array | None]], None]
-"""Runs the backward pass; takes a head gradient for each objective, None for 1."""
-
 
 @dataclass
 class LossOutputs:
-    """What a loss graph computes from one device's outputs.
+    """What net, losses and metrics computed for one device's samples.
 
-    ``objective`` is an array of shape (1,) or (number of terms,), whose sum is the sum of the weighted
-    minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
-    element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
-    are the sums of every part, then each metric's statistics, with the counts of wrong labels between them.
-    ``objectives`` are the objectives by term, if they are computed apart. ``backward`` runs the backward pass
-    of all objectives; None if autograd has recorded them.
+    ``outputs`` are the net's. ``parts`` are what the losses returned, element by element, by figure;
+    ``<loss>`` is the part that is minimised. ``objectives`` are the objectives by the losses that each
+    contains: arrays of shape (1,), or with an element for each loss, whose sum is the sum of the weighted
+    minimised parts; none when evaluating. ``statistics``, float64 of shape (width,), are the sums of every
+    part, then each metric's statistics, with the counts of wrong labels between them. ``backward`` runs the
+    backward pass of all objectives; None if autograd has recorded them.
     """
 
-    objective: Array | None = None
+    outputs: dict[str, Array] = field(default_factory=dict)
     parts: dict[str, Array] = field(default_factory=dict)
+    objectives: dict[tuple[str, ...], Array] = field(default_factory=dict)
     statistics: Array | None = None
-    objectives: dict[str, Array] = field(default_factory=dict)
     backward: Backward | None = None
 
-    def by_losses(self, keys: Sequence[str]) -> dict[tuple[str, ...], Array]:
-        """Return all objectives by the losses that they contain: `keys` for the objective of all terms."""
-        whole = {} if self.objective is None else {tuple(keys): self.objective}
-        return {**whole, **{(key,): objective for key, objective in self.objectives.items()}}
+
+class Example(NamedTuple):
+    """A batch for which a graph is traced: the shapes of its arrays, by symbol, and its number of samples."""
+
+    shapes: Mapping[str, Shape]
+    samples: int
+
+    def shapes_of(self, symbols: Sequence[Any]) -> list[Shape]:
+        """Return the shapes that symbols have for this batch; 0 for an unknown length, () for all unknown."""
+        if not symbols:
+            return []
+        graph = mx.sym.Group(list(symbols))
+        inputs = set(graph.list_inputs())
+        shapes = {name: shape for name, shape in self.shapes.items() if name in inputs}
+        inferred: list[Shape] = graph.infer_shape_partial(**shapes)[1]
+        return inferred
 
 
 class LossGraph:
@@ -57,13 +68,12 @@ class LossGraph:
     losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses named in
     `own_gradients` ignore the gradient that they receive, and with it their weights and normalizers: the
     gradients that they return are scaled instead. `by_value` says of the losses whose labels may be missing
-    whether they leave out single values. `label_checks` count the labels that break a rule.
-    `objective_form` is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for
-    each term, so that the graph can be cut).
+    whether they leave out single values. Values that break one of the `rules` are counted. `objective_form`
+    is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for each term, so
+    that the graph can be cut).
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics. `label_columns` says where the counts of wrong labels are, if they are
-    counted.
+    is the length of the statistics.
     """
 
     def __init__(
@@ -75,28 +85,30 @@ class LossGraph:
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
         by_value: Mapping[str, bool] | None = None,
-        label_checks: LabelChecks | None = None,
+        rules: Sequence[LabelRule] = (),
         objective_form: str = SUM,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
+        self.keys = tuple([term.key for term in terms])
         self._forms, self._fused = forms or ResultForms(mx.nd.NDArray), fused or {}
         self._dtype, self._own_gradients, self._by_value = dtype, own_gradients, by_value or {}
-        self.label_checks, self._objective_form = label_checks, objective_form
-        label_keys = label_checks.keys if label_checks is not None else ()
+        self.rules, self._objective_form = rows_first(rules), objective_form
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
-        self._only_rows = False  # whether all losses are stock ones with a number for each sample
         self.layout = tuple(
             [(term.where, len(term.parts)) for term in terms]
             + [(metric.where, 1) for metric, _ in self._counts]
             + [(SAMPLES, 1)] * bool(self._counts)
-            + [(key, 1) for key in label_keys]
+            + [(rule.key, 1) for rule in self.rules]
             + [(metric.where, device.width) for metric, device in self._others]
         )
         self.slices, self.width = dict(slices(self.layout)), sum(width for _, width in self.layout)
-        self.label_columns: LabelColumns | None = None
-        if label_keys:
-            self.label_columns = LabelColumns(label_keys, self.slices[label_keys[0]].start)
+
+    @property
+    def refs(self) -> set[Ref]:
+        """All outputs and slots that are read."""
+        taken: list[Any] = [*self.terms, *(metric for metric, _ in self.metrics), *self.rules]
+        return {ref for each in taken for ref in each.refs}
 
     @property
     def form(self) -> Hashable:
@@ -104,15 +116,22 @@ class LossGraph:
         return (
             tuple((metric.where, device.form) for metric, device in self.metrics),
             tuple((key, form_of(function)) for key, function in self._fused.items()),
-            self.label_checks and self.label_checks.form,
-            self._only_rows,
+            tuple(rule.form for rule in self.rules),
         )
 
-    def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
+    def __call__(
+        self,
+        F: Any,
+        arrays: Mapping[Ref, Any],
+        weights: Any,
+        size: Any,
+        example: Example | None = None,
+    ) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.
 
         `weights`, of shape (number of terms,), are each term's weight over its normalizer; None when
         evaluating. `size` is the device's number of samples, with which a scalar loss is multiplied.
+        `example` says which shapes symbols have.
         """
         outputs, values = LossOutputs(), []
         for i, term in enumerate(self.terms):
@@ -127,13 +146,13 @@ class LossGraph:
                 self._forms.check_loss(term, values[-1])
             outputs.parts.update(named_parts(term, values[-1]))
         if self._objective_form == APART and F is not mx.nd:
-            sums = self._sum_apart(F, values, weights, size, outputs)
+            sums = self._sum_apart(F, values, weights, size, example, outputs)
         else:
-            losses, sums = self._sum_losses(F, values, size)
+            losses, sums = self._sum_losses(F, values, size, example)
             if weights is not None and self.terms:
                 weighted = losses * (as_variable(weights) if F is mx.nd else weights)
                 is_vector = len(self.terms) == 1 or self._objective_form == BY_TERM
-                outputs.objective = weighted if is_vector else F.sum(weighted)
+                outputs.objectives[self.keys] = weighted if is_vector else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)
         return outputs
@@ -144,8 +163,7 @@ class LossGraph:
         if self._counts:
             pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
             sums = [*sums, self._cast(F, _count_equal(F, pairs)), size]
-        if self.label_checks is not None:
-            sums = [*sums, *(self._cast(F, counts) for counts in self.label_checks(F, arrays))]
+        sums = [*sums, *(self._cast(F, counts) for counts in count_wrong(F, self.rules, arrays))]
         pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
         pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]
         return F.BlockGrad(_concat(F, pieces)) if pieces else None
@@ -165,42 +183,58 @@ class LossGraph:
         with user_code(lambda: metric.where):
             return device.statistics(F, labels, outputs)
 
-    def _sum_losses(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
+    def _sum_losses(
+        self, F: Any, values: Sequence[Sequence[Any]], size: Any, example: Example | None
+    ) -> tuple[Any, list[Any]]:
         """Return the sums of the minimised parts as one vector, and the sums of all parts in pieces."""
-        if F is mx.nd:  # symbols have no shapes; they are traced after a batch of arrays has run
-            self._only_rows = bool(values) and all(map(self._is_row, self.terms, values))
-        if self._only_rows:
+        shapes = self._shapes(values, example)
+        samples = self._forms.samples if example is None else example.samples
+        stock = [type(term.spec.fn).__module__ == mx.gluon.loss.__name__ for term in self.terms]
+        if values and all(stock) and all(each == [(samples,)] for each in shapes):
             losses = self._cast(F, _sum_rows(F, [parts[0] for parts in values]))
             return losses, [losses]
-        sums = self._sums(F, values, size)
+        sums = self._sums(F, values, size, example)
         losses = _concat(F, [parts[term.minimized] for term, parts in zip(self.terms, sums)])
         if all(len(parts) == 1 for parts in sums):  # `losses` has them all already
             return losses, [losses] * bool(sums)
         return losses, [part for parts in sums for part in parts]
 
     def _sum_apart(
-        self, F: Any, values: Sequence[Sequence[Any]], weights: Any, size: Any, outputs: LossOutputs
+        self,
+        F: Any,
+        values: Sequence[Sequence[Any]],
+        weights: Any,
+        size: Any,
+        example: Example | None,
+        outputs: LossOutputs,
     ) -> list[Any]:
         """Set the objective of each term, and return the sums of all parts in pieces."""
-        sums = self._sums(F, values, size)
+        sums = self._sums(F, values, size, example)
         for i, (term, parts) in enumerate(zip(self.terms, sums)):
             weight = F.slice_axis(weights, axis=0, begin=i, end=i + 1)
-            outputs.objectives[term.key] = parts[term.minimized] * weight
+            outputs.objectives[term.key,] = parts[term.minimized] * weight
         return [part for parts in sums for part in parts]
 
-    def _sums(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> list[list[Any]]:
-        return [
-            [self._sum(F, term, i, part, size) for i, part in enumerate(parts)]
-            for term, parts in zip(self.terms, values)
-        ]
+    def _sums(
+        self, F: Any, values: Sequence[Sequence[Any]], size: Any, example: Example | None
+    ) -> list[list[Any]]:
+        """Return the sums of all parts; a number for all samples counts for each of them."""
+        sums = []
+        for term, parts, shapes in zip(self.terms, values, self._shapes(values, example)):
+            totals = [self._cast(F, F.sum(part)) for part in parts]
+            for i, shape in enumerate(shapes):
+                is_number = self._forms.is_number(term, i)
+                if example is not None and shape and min(shape) > 0:
+                    is_number = prod(shape) == 1 < example.samples
+                totals[i] = totals[i] * size if is_number else totals[i]
+            sums.append(totals)
+        return sums
 
-    def _is_row(self, term: Term, parts: Sequence[Any]) -> bool:
-        stock = type(term.spec.fn).__module__ == mx.gluon.loss.__name__
-        return stock and [part.shape for part in parts] == [(self._forms.samples,)]
-
-    def _sum(self, F: Any, term: Term, part: int, value: Any, size: Any) -> Any:
-        total = self._cast(F, F.sum(value))
-        return total * size if self._forms.is_number(term, part) else total
+    def _shapes(self, values: Sequence[Sequence[Any]], example: Example | None) -> list[list[Shape]]:
+        """Return the shapes of all parts, which symbols have for an example."""
+        flat = [part for parts in values for part in parts]
+        shapes = iter([part.shape for part in flat] if example is None else example.shapes_of(flat))
+        return [[next(shapes) for _ in parts] for parts in values]
 
     def _cast(self, F: Any, total: Any) -> Any:
         # losses of a net of float64 may still be float32

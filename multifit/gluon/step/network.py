@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,8 @@ from ..graph.lower import FULL, Precision, lower
 from ..optim.parameters import real_dtype
 from ..optim.preserve_state import kept_statistics
 from ..user_code import user_code, wait_for
-from .blocks import STOCK
+from .blocks import STOCK, Frozen
 from .cached_graph import CachedGraph, forget_errors, give_graph
-from .frozen import Frozen
 
 
 def flatten(result: Any, flat: list[Any]) -> Any:
@@ -94,6 +95,20 @@ def runs_python(net: Any) -> bool:
     return any({"forward", "__call__"} & set(vars(kind)) for kind in classes)
 
 
+@dataclass
+class Unknown:
+    """An output that was not computed, of which the shape and the dtype are known."""
+
+    shape: tuple[int, ...]
+    dtype: Any = None
+    stype: str = "default"
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
 
 
@@ -138,6 +153,8 @@ class Network:
         self._bound: Any = None  # the structure of the result for which `paths` were found
         self._graph: CachedGraph | None = None
         self.traced_symbols: list[Any] = []  # the net's outputs, when it was last traced
+        self._traced_inputs: Sequence[Any] = ()  # from these symbols
+        self._dtypes: dict[str, Any] = {}  # of the outputs
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in its result."""
@@ -149,6 +166,7 @@ class Network:
         problems = self.array_problems(outputs)
         if problems:
             return None, problems
+        self._dtypes = {name: array.dtype for name, array in outputs.items()}
         evaluation = self.spec.evaluation
         if self.traced and evaluation.forward is None and set(evaluation.inputs) <= slots.keys():
             give_graph(self.net, [slots[name] for name in evaluation.inputs])
@@ -183,6 +201,18 @@ class Network:
             return {}
         return self._pick(regroup(self._structure, iter(self.traced_symbols)))
 
+    def output_shapes(self, slots: Mapping[str, Any]) -> dict[str, Unknown] | None:
+        """Return the shapes of the outputs for slots without running the net; None if they are not known."""
+        if not self.traced_symbols:
+            return None
+        pairs = zip(self._traced_inputs, (slots[name] for name in self.spec.inputs))
+        shapes = {symbol.name: array.shape for symbol, array in pairs if array is not None}
+        inferred = mx.sym.Group(self.traced_symbols).infer_shape_partial(**shapes)[1]
+        outputs: dict[str, Unknown] = self._pick(regroup(self._structure, map(Unknown, inferred)))
+        for name, output in outputs.items():
+            output.dtype = self._dtypes[name]
+        return outputs if all(each.shape and min(each.shape) > 0 for each in outputs.values()) else None
+
     @property
     def precision_note(self) -> str:
         """How many operators compute in a lower precision, as a note for the plan; "" if none does."""
@@ -197,6 +227,7 @@ class Network:
     def symbols(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """Call the net with symbols, inside a graph that is being traced."""
         flat: list[Any] = []
+        self._traced_inputs = inputs
         with self._frozen():
             structure = flatten(self.net(*self._cast(inputs)), flat)
         return self._pick(regroup(structure, iter(self._lower(flat))))
@@ -287,6 +318,7 @@ class Network:
 
     def _trace(self, F: Any, *inputs: Any) -> list[Any]:
         flat: list[Any] = []
+        self._traced_inputs = inputs
         self._structure = flatten(self.net(*inputs), flat)
         return self._lower(flat)
 

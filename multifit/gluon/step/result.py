@@ -4,22 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ... import engines
+from ...engines.scale import Scale
 from ...errors import SpecError, last_line
+from ...events import TrainingHooks
 from ...protocols import Array, Numbers
 from ...spec import TaskSpec
-from ...spec.names import Ref, listed
-from ...spec.parsing import is_missable, presence
+from ...spec.names import Ref
 from ...spec.terms import by_reference
 from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch
-from .loss_graph import Backward
-from .loss_weights import BatchLossScale
+from .cached_graph import Backward
 from .split_graph import SharedFeatures
 
 
 @dataclass
-class StepResult:
+class StepResult(engines.StepResult):
     """What a stage computed from a batch.
 
     `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
@@ -33,13 +34,13 @@ class StepResult:
 
     spec: TaskSpec
     batch: Batch
+    scale: Scale
     outputs: list[dict[str, Array]] = field(default_factory=list)
     parts: list[dict[str, Array]] = field(default_factory=list)
     objectives: list[Array] = field(default_factory=list)
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
     backwards: list[tuple[int, Backward | None]] = field(default_factory=list)
     head_gradients: list[Array] | None = None
-    scale: BatchLossScale | None = None
     features: list[SharedFeatures] = field(default_factory=list)
     measured: set[str] = field(default_factory=set)
 
@@ -49,8 +50,25 @@ class StepResult:
         self.objective_losses += objectives
         self.backwards.append((len(objectives), backward))
 
+    def change_objective(self, hooks: TrainingHooks) -> bool:
+        """Let handlers change the objectives; return whether each is still that of the same losses."""
+        views, before = self.named(), self.objectives
+        with mx.autograd.record():
+            # However many handlers use an array, a single identity leads back into the graph. Gradients are
+            # then added in the same order with a graph and without one.
+            for what in ("pred", "loss"):
+                views[what] = {
+                    name: [None if array is None else mx.nd.identity(array) for array in arrays]
+                    for name, arrays in views[what].items()
+                }
+            self.objectives = hooks.change_objective(before, **views, scale=self.scale)
+        self.backwards = [(len(self.objectives), None)]
+        return [each.shape for each in self.objectives] == [each.shape for each in before]
+
     def differentiate(self) -> None:
         """Compute the gradients of the objectives; raises SpecError if an objective has no gradient."""
+        if not self.objectives:  # this rank has no samples
+            return
         heads: Sequence[Array | None] = self.head_gradients or [None] * len(self.objectives)
         recorded, start = list[Any](), 0
         for count, backward in self.backwards:
@@ -90,24 +108,6 @@ class StepResult:
         """Return outputs and slots by reference, per device."""
         return [by_reference(*pair) for pair in zip(self.outputs, self.batch.slots)]
 
-    def named(self) -> dict[str, dict[str, list[Any]]]:
-        """Return ``pred``, ``label`` and ``loss``: dicts of lists per device, however many there are."""
-        return {
-            "pred": _columns(self.outputs, self.spec.output_names),
-            "label": _columns(self.batch.slots, self.spec.labels),
-            "loss": _columns(self.parts, [term.key for term in self.spec.terms]),
-        }
-
-    def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of lists; and ``present``."""
-        missable = [name for name, label in self.spec.label_specs.items() if is_missable(label)]
-        present = {name: [slots.get(presence(name)) for slots in self.batch.slots] for name in missable}
-        views: dict[str, Any] = {
-            name: next(iter(columns.values())) if len(columns) == 1 else columns
-            for name, columns in self.named().items()
-        }
-        return {**views, "present": present}
-
-
-def _columns(per_device: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
-    return {name: [arrays.get(name) for arrays in per_device] for name in listed(names)}
+    def by_device(self) -> list[tuple[Any, Any, Any]]:
+        """Return each device's outputs, slots and what the losses returned, by name."""
+        return list(zip(self.outputs, self.batch.slots, self.parts))

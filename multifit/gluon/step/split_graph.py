@@ -17,8 +17,8 @@ from ..data.arrays import new_array, size_in_bytes
 from ..graph.cut import Cut, CutLayout, cut_graph, cut_layout, has_operator, repeatable
 from ..in_place_call import InPlaceCall
 from ..optim.preserve_state import kept_statistics
-from .bound_executor import BatchArrays, BoundExecutor, Gradients, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow
+from .executor import BatchArrays, BoundExecutor, Gradients, suits
 from .parameter_rows import ParameterRows
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
@@ -220,7 +220,7 @@ class SplitGraph(CachedGraph):
     @property
     def features(self) -> SharedFeatures | None:
         """The features where the tasks branch, in the last run."""
-        return self._recorded if self._executed.running is None else self._executed.running.features
+        return self._recorded if self.running is None else self.running.features
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Return what the tasks share, for the plan; `names` are structural names, by MXNet's names."""
@@ -247,9 +247,15 @@ class SplitGraph(CachedGraph):
             texts.insert(1, f"{counted(len(apart), *many)} as orthogonal")
         return "; ".join(texts)
 
-    def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
-        layout, is_planned = self._cut_layout(), planned is not None
-        body, rest = self._operators.get(is_planned) or self._new_operators(is_planned)
+    def _call(self, arguments: list[Any], plan: Hashable, context: Any) -> list[Any]:
+        layout = self._cut_layout()
+        operators, recorded = (
+            self._operators if plan is None else self._plans[plan],
+            mx.autograd.is_recording(),
+        )
+        if recorded not in operators:
+            operators[recorded] = self._new_operators(planned=plan is not None)
+        body, rest = operators[recorded]
         arrays = as_list(body(*[arguments[place] for place in layout.body]))
         copies = [arrays[number].detach() for number in layout.copied]
         # detached: after the rest's backward pass, MXNet frees what it recorded of the inputs of the rest,
@@ -304,7 +310,6 @@ class SplitGraph(CachedGraph):
     def _new_operators(self, planned: bool) -> tuple[Any, Any]:
         assert self._cut is not None
         body, rest = (self._new_operator(symbol, planned) for symbol in (self._cut.body, self._cut.rest))
-        self._operators[planned] = body, rest
         return body, rest
 
     def _new_operator(self, symbol: Any, planned: bool) -> Any:
@@ -332,7 +337,3 @@ class SplitGraph(CachedGraph):
             self._objectives(),
             context,
         )
-
-    def _release_plans(self) -> None:
-        super()._release_plans()
-        self._operators.pop(True, None)

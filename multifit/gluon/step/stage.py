@@ -2,32 +2,30 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
-from ...protocols import Array, Context
-from ...seeding import RERUN_STEP, mixed
+from ...engines.scale import Divisors, Scale
+from ...protocols import Array, Context, Slots
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
-from ..data.arrays import signature_of, size_in_bytes
+from ..data.added_slots import CarriedState
+from ..data.arrays import Signature, signature_of, size_in_bytes
 from ..data.batch import Batch
 from ..metrics.host import Joining, Measured
 from ..metrics.joined import gathered
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
-from ..optim.preserve_state import kept_statistics
-from ..ranks.collectives import Normalizers
-from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
-from .loss_weights import BatchLossScale, LossScaler, Shares
 from .network import Network
 from .result import StepResult
-from .step_graph import StepGraph
-from .step_graph_cache import StepGraphCache
+from .step_graph import Inputs, StepGraph, StepGraphs
+from .weights import Weights, drop_empty
 
 MAX_BATCHES = 64  # the largest number of batches that may wait for the engine
 MIN_BATCHES = 2  # this many may always wait
@@ -44,7 +42,7 @@ class Throttle:
 
     def __init__(self) -> None:
         self.limit = MAX_BATCHES
-        self._queue: deque[list[Array]] = deque()
+        self._queue: deque[list[Array | None]] = deque()
 
     def fit_to(self, arrays: Iterable[Array | None]) -> None:
         """Lower the limit if these arrays of one batch are large."""
@@ -52,12 +50,13 @@ class Throttle:
         size = sum(size_in_bytes(array) for array in arrays if array is not None)
         self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
 
-    def push(self, arrays: Iterable[Array]) -> None:
+    def push(self, arrays: list[Array | None]) -> None:
         """Add a batch's last arrays, one per device, and wait for the oldest if there are too many."""
-        self._queue.append(list(arrays))
+        self._queue.append(arrays)
         while len(self._queue) > self.limit:
             for array in self._queue.popleft():
-                array.wait_to_read()
+                if array is not None:
+                    array.wait_to_read()
 
     def clear(self) -> None:
         """Forget all batches; reading a figure waits for them anyway."""
@@ -70,8 +69,8 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether slots
-    that are not finite are an error. `separation` says which losses are kept apart. `shares` is as for
-    :class:`LossScaler`.
+    that are not finite are an error. `separation` says which losses are kept apart. `divisors` is as for
+    :class:`Weights`.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
     the dtypes to which labels are cast, as the losses cannot run with those of the first batch.
@@ -90,70 +89,73 @@ class Stage:
         dtype: str = "float32",
         finite_only: bool = True,
         separation: LossSeparation = TOGETHER,
-        shares: Shares | None = None,
+        divisors: Divisors | None = None,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
         self.dtype, self.casts = dtype, dict[str, str]()
         self.changes_objective = changes_objective
         self.network = network
-        self.separation, self._rank = separation, world.rank
+        self.separation = separation
         self.figures = StageFigures(self.spec, metrics, finite_only, separation.means, network.stage)
         self._world = world
-        self.graphs = StepGraphCache(network, self.spec, self.figures, changes_objective, dtype, separation)
-        self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world), shares)
+        self.graphs = StepGraphs(network, self.figures, changes_objective, dtype, separation)
+        self.weights = Weights(self.spec.terms, dtype, world, divisors)
         self._throttle = Throttle()
+        self._scope = mx.autograd.record if training else partial(mx.autograd.pause, train_mode=False)
         self.is_partial = training and any(term.optional for term in self.spec.terms)
         self.carried = CarriedState(self.spec.state, contexts, dtype) if self.spec.state else None
 
-    def recording(self) -> Any:
+    def recording(self) -> AbstractContextManager[Any]:
         """Return the autograd scope in which this stage's forward passes run."""
-        return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
+        scope: AbstractContextManager[Any] = self._scope()
+        return scope
 
-    @property
-    def reruns(self) -> bool:
-        """Whether first batches run twice: operator by operator, to be checked, and then as a graph.
-
-        Only the graph keeps tasks apart, or leaves out what a batch does not reach. The figures are those of
-        the graph, as for later batches.
-        """
-        return self.separation.needs_graph or (self.is_partial and self.network.joins_losses)
-
-    def rehearsal(self) -> AbstractContextManager[Any]:
-        """Return a scope for an extra run of the net, after which its running statistics are restored."""
-        if not self.reruns:
-            return nullcontext()
-        return kept_statistics(self.network.net.collect_params().values())
-
-    def run(
-        self, batch: Batch, state: RunState | None = None, first_outputs: dict[str, Array] | None = None
-    ) -> StepResult:
+    def run(self, batch: Batch, state: RunState | None = None) -> StepResult:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting.
 
-        `state` is for weights that are functions of it. `first_outputs` are the net's outputs for the first
-        device, if the batch was checked and the net has already run on it.
+        `state` is for weights that are functions of it.
         """
-        result = StepResult(self.spec, batch)
-        scale = result.scale = self._scaler.scale(batch, state)
-        with self.recording():
-            ran = []
-            for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
-                with context:
-                    ran.append(self._run_device(result, slots, size, scale, state, first_outputs))
-                first_outputs = None
+        scale = self.weights.scale(batch, state)
+        result, needs_outputs = StepResult(self.spec, batch, scale=scale), self._needs_outputs
+        with self._scope():
+            computed = [self._run(result, *device, needs_outputs) for device in batch.devices()]
         if self.carried is not None:
             self.carried.keep(batch, result.outputs)
-        self._add(ran, scale, batch)  # after recording, so that sums are not part of the graph
-        self._throttle.push(_last_arrays(ran))
+        self._add(computed, scale, batch)  # after recording, so that sums are not part of the graph
+        self._throttle.push([_last_array(outputs) for _, outputs in computed])
         return result
 
     def again(self, batch: Batch, state: RunState | None = None) -> StepResult:
         """Compute the objectives of a batch once more, in training mode, without gradients or figures."""
-        result, scale = StepResult(self.spec, batch), self._scaler.scale(batch, state)
+        result = StepResult(self.spec, batch, scale=self.weights.scale(batch, state))
         with mx.autograd.pause(train_mode=True):
-            for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
-                with context:
-                    self._run_device(result, slots, size, scale, state)
+            for device in batch.devices():
+                self._run(result, *device, self._needs_outputs)
+        return result
+
+    def rehearse(self, batch: Batch, outputs: dict[str, Array], state: RunState | None = None) -> StepResult:
+        """Compute losses and device metrics on the first device's samples, operator by operator.
+
+        `outputs` are the net's for these. The graph for such batches is then known; see
+        :meth:`StepGraphs.check`.
+        """
+        scale = self.weights.scale(batch, state)
+        result = StepResult(self.spec, batch, scale=scale)
+        slots, size, signature = batch.slots[0], batch.sizes[0], signature_of(batch.slots[0].values())
+        with self.recording(), batch.contexts[0]:
+            graph, losses = self.graphs.check(
+                outputs,
+                slots,
+                size,
+                batch.axis,
+                signature,
+                lambda graph: self._inputs(graph, scale, batch.contexts[0], slots, size, signature),
+            )
+        self._keep(result, graph, losses)
+        self._add([(graph, losses)], scale, batch)
+        arrays = [*slots.values(), _last_array(losses)]
+        self._throttle.fit_to(arrays * len(batch.contexts))
         return result
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
@@ -189,87 +191,64 @@ class Stage:
 
     def describe(self) -> str:
         """Return one line that says what is traced into graphs and what is not; needs a first batch."""
-        assert self.graphs.first is not None
-        return f"{self.graphs.first.describe()}{self.network.precision_note}"
+        return f"{self.graphs.describe()}{self.network.precision_note}"
 
-    def _run_device(
-        self,
-        result: StepResult,
-        slots: Mapping[str, Any],
-        size: int,
-        scale: BatchLossScale,
-        state: RunState | None,
-        outputs: dict[str, Array] | None = None,
-    ) -> tuple[StepGraph, list[LossOutputs]]:
-        self.graphs.forms.begin(size, result.batch.axis)
-        context = mx.context.current_context()
+    def state(self) -> dict[str, Any]:
+        """Return what was measured since the reset, and what is carried to the next batch."""
+        from ..snapshot.figures import save_figures
+
+        carried = None if self.carried is None else self.carried.state()
+        return {"figures": save_figures(self.figures), "carried": carried}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned into a stage that was just reset."""
+        from ..snapshot.figures import load_figures
+
+        load_figures(self.figures, state["figures"])
+        if self.carried is not None:
+            self.carried.load(state["carried"])
+
+    @property
+    def _needs_outputs(self) -> bool:
+        return self.needs_outputs or bool(self.figures.on_host) or self.carried is not None
+
+    def _run(
+        self, result: StepResult, context: Context, slots: Slots, size: int, needs_outputs: bool
+    ) -> tuple[StepGraph, LossOutputs]:
+        """Run a device's samples."""
         signature = result.batch.signature or signature_of(slots.values())
-        samples = self._scaler.constant((float(size),), context)
-        graph = self.graphs.find(signature, size)
-        if graph is None or outputs is not None:
-            if outputs is None:
-                with self.rehearsal():
-                    outputs = self.network(slots)
-            self.graphs.forms.check_outputs(outputs)
-            graph = self.graphs.build(outputs, slots, size, signature)
-            checked = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
-            graph = self.graphs.keep(graph, signature, size)
-            arrays = [*slots.values(), *_last_arrays([(graph, checked)])]
-            self._throttle.fit_to(arrays * len(result.batch.contexts))
-        else:
-            outputs, checked = {}, []
-        losses = checked
-        if self.reruns or not checked:
-            needs_outputs = self.needs_outputs or bool(self.figures.on_host) or self.carried is not None
-            weights, planned = self._weights(graph, scale, context), None if checked else signature
-            self._seed(state, len(result.outputs))
-            computed, losses = graph.run(slots, weights, samples, planned, needs_outputs)
-            outputs = computed or outputs  # the plan shows all outputs of a first batch
-        result.measured.update(graph.measured)
-        result.outputs.append(outputs)
-        result.parts.append(_parts(losses) or _parts(checked))
-        for group, losses_of in zip(graph.loss_graphs, losses):
-            result.add(losses_of.by_losses([term.key for term in group.terms]), losses_of.backward)
-        if (features := graph.features) is not None:
-            result.features.append(features)
+        graph, outputs = self.graphs.find(slots, size, result.batch.axis, signature)
+        inputs = self._inputs(graph, result.scale, context, slots, size, signature)
+        losses = graph.run(outputs, inputs, needs_outputs)
+        self._keep(result, graph, losses)
         return graph, losses
 
-    def _seed(self, state: RunState | None, device: int) -> None:
-        """Seed MXNet's generator before the graph runs, if the run has a seed and first batches run twice.
+    def _keep(self, result: StepResult, graph: StepGraph, losses: LossOutputs) -> None:
+        result.measured.update(graph.measured)
+        result.outputs.append(losses.outputs)
+        result.parts.append(losses.parts)
+        result.add(losses.objectives, losses.backward)
+        if graph.features is not None:
+            result.features.append(graph.features)
 
-        First batches then draw random numbers twice: without this, a resumed run, which has first batches of
-        its own, would draw other numbers.
-        """
-        if state is not None and state.seed is not None and self.reruns:
-            place = state.epoch, state.step, device, self._rank
-            mx.random.seed(mixed(state.seed, RERUN_STEP, *place) % 2**31)
+    def _inputs(
+        self, graph: StepGraph, scale: Scale, context: Context, slots: Slots, size: int, signature: Signature
+    ) -> Inputs:
+        weights = self.weights.vector(graph.losses, scale, context) if self.training else None
+        return Inputs(slots, weights, self.weights.constant((float(size),), context), size, signature)
 
-    def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Context) -> list[Array | None]:
-        if not self.training:
-            return [None, None]
-        return [self._scaler.vector(losses, scale, context) for losses in graph.loss_graphs]
-
-    def _add(
-        self, ran: Sequence[tuple[StepGraph, list[LossOutputs]]], scale: BatchLossScale, batch: Batch
-    ) -> None:
+    def _add(self, computed: Sequence[tuple[StepGraph, LossOutputs]], scale: Scale, batch: Batch) -> None:
         sums = self.figures.sums
-        reused = batch.is_reused
-        for device, ((graph, outputs), slots, size) in enumerate(zip(ran, batch.slots, batch.sizes)):
-            self.figures.add_labels(graph.label_rows, slots, size, device, reused)
-            for losses, computed in zip(graph.loss_graphs, outputs):
-                statistics = computed.statistics
-                if sums.norms:
-                    statistics = self._scaler.drop_empty(losses, statistics, scale)
-                sums.add(losses.layout, statistics)
-                if losses.label_columns is not None and statistics is not None:
-                    self.figures.labels.add(
-                        losses.label_columns, [statistics], sums.batches + 1, size, device
-                    )
-                if sums.weighted:
-                    self._add_weighted(losses, statistics, scale)
-        sums.count(batch.samples, scale.own)
+        for graph, outputs in computed:
+            losses, statistics = graph.losses, outputs.statistics
+            if sums.norms:
+                statistics = drop_empty(losses, statistics, scale)
+            sums.add(losses.layout, statistics)
+            if sums.weighted:
+                self._add_weighted(losses, statistics, scale)
+        sums.count(batch.samples, scale.shares)
 
-    def _add_weighted(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> None:
+    def _add_weighted(self, losses: LossGraph, statistics: Any, scale: Scale) -> None:
         for term in losses.terms:
             if term.key in self.figures.sums.weighted:
                 index = losses.slices[term.where].start + term.minimized
@@ -277,13 +256,8 @@ class Stage:
                 self.figures.sums.weighted[term.key].add(weighted)
 
 
-def _parts(losses: Sequence[LossOutputs]) -> dict[str, Array]:
-    return {figure: value for each in losses for figure, value in each.parts.items()}
-
-
-def _last_arrays(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Array]:
-    """Return small arrays of each device that are computed last, and to which no other batch writes."""
-    arrays = [
-        each.objective if each.statistics is None else each.statistics for _, all_ in ran for each in all_
-    ]
-    return [array for array in arrays if array is not None]
+def _last_array(outputs: LossOutputs) -> Array | None:
+    """Return a small array that is computed last, and to which no other batch writes."""
+    if outputs.statistics is not None:
+        return outputs.statistics
+    return next(iter(outputs.objectives.values()), None)

@@ -15,9 +15,8 @@ import numpy as np
 from ... import engines
 from ...engines import Setup
 from ...gluon.data.devices import CPU
-from ...gluon.export.export import write
 from ...gluon.handler_arrays import GluonArrays, uniform_loss
-from ...gluon.snapshot.parameters import read_trained, write_parameters
+from ...gluon.snapshot.parameters import read_trained, write_trained
 from ...log_once import LogOnce
 from ...spec.plan import Plan
 from ...spec.terms import Taker, Term
@@ -25,12 +24,12 @@ from ...state import RunState
 from .. import engine
 from ..devices import be_deterministic, device_of
 from ..engine import has
-from ..export import _signatures as signatures_of
 from ..handler_arrays import TorchArrays
 from ..snapshot import Snapshot
 from .bridge import Bridge, converted
+from .export import write
 
-__all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
+__all__ = ["Engine", "be_deterministic", "export", "has", "host", "make_engine"]
 
 
 def host(context: Any) -> Any:
@@ -42,17 +41,22 @@ def host(context: Any) -> Any:
 def make_engine(setup: Setup, state: RunState, log_once: LogOnce) -> engines.Engine:
     """Return the engine of an estimator's batches; raises what the estimator's constructor raises."""
     setup, bridge = converted(setup, log_once)
-    return Engine(engine.make_engine(setup, state, log_once), bridge)
+    return Engine(engine.make_engine(setup, state, log_once).session, log_once, bridge)
+
+
+def export(of_net: engines.Engine, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
+    """Write a Gluon net, which another engine runs, in one of PyTorch's formats."""
+    spec = of_net.session.spec.evaluation
+    return write(of_net.net, spec, of_net.input_signatures(data), folder, format)
 
 
 class Engine(engine.Engine):
     """Runs the batches of a module, whose values the Gluon net has after each session."""
 
-    def __init__(self, of_module: engine.Engine, bridge: Bridge) -> None:
-        super().__init__(of_module.session, of_module._log_once)
-        session = of_module.session
+    def __init__(self, session: Any, log_once: LogOnce, bridge: Bridge) -> None:
+        super().__init__(session, log_once)
         self._bridge, self.snapshot = bridge, BridgedSnapshot(session, bridge)
-        self._bridged_arrays = BridgedArrays(session.spec, session.model, session.world, bridge)
+        self.arrays = BridgedArrays(session.spec, session.model, session.world, bridge)
 
     @property
     def net(self) -> Any:
@@ -60,32 +64,27 @@ class Engine(engine.Engine):
         return self._bridge.net
 
     def fork(self, state: RunState) -> Engine:
-        return Engine(super().fork(state), self._bridge)
+        return Engine(self.session.fork(state), self._log_once, self._bridge)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         with self._bridge.running(), super().running():
             yield
 
-    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
-        plan = super().make_plan(run, trained, layers)
+    def make_plan(self, run: Any, layers: bool = False) -> Plan:
+        plan = super().make_plan(run, layers)
         return replace(plan, devices=tuple([f"{each} (torch)" for each in plan.devices]))
-
-    @property
-    def arrays(self) -> BridgedArrays:
-        return self._bridged_arrays
 
     def publish(self) -> None:
         self._bridge.publish()
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
-        spec, names = self._bridge.spec.evaluation, self.session.spec.evaluation.inputs
         with self.running():
-            found = [each for each in signatures_of(self.session, data) if set(names) <= set(each)]
-        last = {name for name in names if found and found[-1][name] is not None}
-        alike = [each for each in found if {name for name in names if each[name] is not None} == last]
-        plain = [{name: _plain(slot) for name, slot in each.items()} for each in alike]
-        return write(self._bridge.net, spec, [plain] if plain else [], folder, format)
+            sources = [
+                [dict(zip(each, map(_plain, each.values()))) for each in signatures]
+                for signatures in self.input_signatures(data)
+            ]
+        return write(self._bridge.net, self._bridge.spec.evaluation, sources, folder, format)
 
 
 class BridgedArrays(TorchArrays):
@@ -133,11 +132,7 @@ class BridgedSnapshot(Snapshot):
 
     def write_trained(self, path: Path) -> None:
         self._bridge.publish()
-        model = self._bridge.model
-        for parameter in model.net.collect_params().values():
-            if parameter._data is None:  # no batch has reached it
-                raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
-        write_parameters(path, model.net, model.parameters)
+        write_trained(path, self._bridge.model)
 
     def _read_trained(self, path: Path) -> list[str]:
         if path.name == self.net_file:

@@ -3,10 +3,10 @@
 import ast
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -15,69 +15,54 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...engines.prediction import Signature
 from ...files import atomic_path, sha256
-from ...protocols import Numbers
+from ...gluon.compat import mx
+from ...gluon.export import export
+from ...gluon.export.traced_net import TracedNet
+from ...spec import TaskSpec
 from ..export import PARAMETERS, PROGRAM, RECORD, _program, _write
 from .translate import tensors_of, translate
 
 MODULE = "net.py"
 
 
-@dataclass(frozen=True)
-class PlainNet:
-    """A net in evaluation mode, as plain data: a symbol in JSON, and what belongs to it.
-
-    Parameters
-    ----------
-    symbol : str
-        The JSON of a symbol with the outputs in their order.
-    example : mapping of str to (shape, dtype)
-        The shape and dtype of each input in one batch.
-    open_axes : mapping of str to sequence of int
-        The axes of each input that may have any size.
-    outputs : sequence of str
-        The names of the symbol's outputs.
-    arrays, names : mapping
-        The values of all other variables, and their structural names.
-    trained : sequence of str
-        The variables that receive gradients.
-    record : mapping
-        The description of inputs, outputs and versions for ``export.json``.
-    """
-
-    symbol: str
-    example: Mapping[str, tuple[tuple[int, ...], str]]
-    open_axes: Mapping[str, Sequence[int]]
-    outputs: Sequence[str]
-    arrays: Mapping[str, Numbers]
-    names: Mapping[str, str]
-    trained: Sequence[str]
-    record: Mapping[str, Any]
-
-
 class _Net(nn.Module):
     """A translated net, with what is needed to export it: batches of zeros, and which axes are open."""
 
-    def __init__(self, net: PlainNet) -> None:
+    def __init__(self, net: TracedNet) -> None:
         super().__init__()
-        self.module = translate(
-            net.symbol, [*net.example], tensors_of(net.arrays, net.trained), names=net.names
-        )
-        self.last, self.shapes, example, larger = net.example, {}, [], []
-        for name, (shape, dtype) in net.example.items():
-            axes, kind = net.open_axes[name], getattr(torch, dtype)
-            self.shapes[name] = [None if axis in axes else n for axis, n in enumerate(shape)]
+        symbol = mx.sym.Group(list(net.symbols.values())).tojson()
+        arrays = {name: value.asnumpy() for name, value in net.parameters.items()}
+        self.module = translate(symbol, [*net.inputs], tensors_of(arrays, net.trained), names=net.names)
+        self.last, self.shapes, example, larger = net.inputs, {}, [], []
+        for name, port in net.inputs.items():
+            shape, dtype = net.example[name], getattr(torch, port.dtype)
+            known = [size if isinstance(size, int) else None for size in port.shape or ()]
+            self.shapes[name] = known
             # torch.export takes a size of 1 for a constant
-            small = [max(n, 2) if axis in axes else n for axis, n in enumerate(shape)]
-            example.append(torch.zeros(small, dtype=kind))
-            larger.append(torch.zeros([2 * n if at in axes else n for at, n in enumerate(small)], dtype=kind))
+            small = [max(n, 2) if size is None else n for n, size in zip(shape, known)]
+            example.append(torch.zeros(small, dtype=dtype))
+            double = [2 * n if size is None else n for n, size in zip(small, known)]
+            larger.append(torch.zeros(double, dtype=dtype))
         self.example, self.larger = tuple(example), tuple(larger)
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         return self.module(*inputs)
 
 
-def write_program(net: PlainNet, folder: Path) -> list[Path]:
+def write(
+    net: Any,
+    spec: TaskSpec,
+    sources: Iterable[Sequence[Signature]],
+    folder: str | os.PathLike[str],
+    format: str,
+) -> list[Path]:
+    """Write a Gluon net in any format; see :func:`multifit.gluon.export.export.export`."""
+    return export.export(net, spec, sources, folder, format, WRITERS)
+
+
+def _write_program(net: TracedNet, folder: Path) -> list[Path]:
     """Write ``net.pt2``, which contains ``export.json`` as an extra file.
 
     If the program takes batches of one size only, that is logged. Raises SpecError if operators have no
@@ -86,18 +71,18 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
     """
     program = _program(_Net(net), "the net as a module instead")
     with atomic_path(folder / PROGRAM) as temporary:
-        extra = {RECORD: json.dumps({"format": "pt2", **net.record})}
+        extra = {RECORD: json.dumps({"format": "pt2", **net.description()})}
         _write(temporary, lambda file: torch.export.save(program, file, extra_files=extra))
     return [folder / PROGRAM]
 
 
-def write_module(net: PlainNet, folder: Path) -> list[Path]:
+def _write_module(net: TracedNet, folder: Path) -> list[Path]:
     """Write ``net.py``, ``net.pt`` and ``export.json``, which has the hashes of the other two.
 
     Raises SpecError if operators have no translation, and OSError if a file cannot be written.
     """
     module = _Net(net).module
-    text = module_text(module, net.outputs)
+    text = module_text(module, [*net.symbols])
     tensors = {name: each.detach() for name, each in module.named_buffers()} | dict(module.named_parameters())
     paths = [folder / name for name in (RECORD, PARAMETERS, MODULE)]
     with ExitStack() as files:
@@ -105,10 +90,13 @@ def write_module(net: PlainNet, folder: Path) -> list[Path]:
         record, parameters, source = (files.enter_context(atomic_path(path)) for path in paths)
         source.write_text(text, "utf-8")
         _write(parameters, lambda file: torch.save(tensors, file))
-        content = {"format": "torch", "module": MODULE, "parameters": PARAMETERS, **net.record}
+        content = {"format": "torch", "module": MODULE, "parameters": PARAMETERS, **net.description()}
         content["sha256"] = {MODULE: sha256(source), PARAMETERS: sha256(parameters)}
         record.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     return sorted(paths)
+
+
+WRITERS: Mapping[str, export.Writer] = {**export.WRITERS, "torch": _write_module, "pt2": _write_program}
 
 
 HEADER = '''"""A net exported by multifit. It needs only torch, and you may change it.

@@ -12,8 +12,7 @@ from ...gluon.compat import mx
 from ...gluon.losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values
 from ...gluon.ops import sample_sums
 from ...gluon.optim.parameters import named_parameters
-from ...gluon.step.loss_calls import multi_box_loss
-from ...gluon.step.present_losses import OURS, ignores_values
+from ...gluon.step.loss_calls import OURS, ignores_values, multi_box_loss
 from ...spec.terms import Term, is_multi_box
 from .module import GluonModule
 from .parameters import Held

@@ -7,54 +7,57 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, TaskSpec
 from multifit.errors import DataError
-from multifit.gluon.data.arrays import signature_of
 from multifit.gluon.data.batch import Batch
 from multifit.gluon.data.splitter import BatchSplitter
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
 
+CONTEXTS = [mx.cpu(0), mx.cpu(1)]
+LOSSES = {"l": LossSpec(gluon.loss.L2Loss(), "o", "y")}
 
-def make_splitter(labels: Any = ("y",), contexts: int = 1, **options: Any) -> BatchSplitter:
-    spec = TaskSpec(
-        inputs=["x"], outputs=["o"], labels=labels, losses={"l": LossSpec(gluon.loss.L2Loss(), "o", "y")}
-    )
-    return BatchSplitter(spec, [mx.cpu(i) for i in range(contexts)], print, **options)
+
+def make_splitter(
+    labels: Any = ("y",), devices: int = 1, real: str = "float32", **options: Any
+) -> BatchSplitter:
+    unused = labels[1:]
+    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=labels, losses=LOSSES, unused=unused)
+    return BatchSplitter(spec, CONTEXTS[:devices], real, print, **options)
 
 
 def raw(size: int, dtype: str = "float32") -> tuple[Any, Any]:
     return nd.array(np.random.normal(size=(size, 3))), nd.array(np.arange(size).reshape(size, 1), dtype=dtype)
 
 
-def check_batch(batch: Batch, x: Any, y: Any) -> None:
-    assert list(batch.slots[0]) == ["x", "y"] and batch.samples == len(x) and batch.sizes == [len(x)]
-    np.testing.assert_array_equal(batch.slots[0]["x"].asnumpy(), x.asnumpy())
-    np.testing.assert_array_equal(batch.slots[0]["y"].asnumpy(), y.asnumpy())
-    assert batch.signature in (None, signature_of([x, y]))
+def check_batch(batch: Batch, x: Any, y: Any, dtypes: Any = None) -> None:
+    assert [*batch.slots[0]] == ["x", "y"] and batch.samples == sum(batch.sizes) == batch.total == len(x)
+    for name, expected in (("x", x), ("y", y)):
+        arrays = [slots[name].asnumpy() for slots in batch.slots]  # type: ignore[union-attr]
+        np.testing.assert_array_equal(np.concatenate(arrays), expected.asnumpy())
+    placed = [(array.shape, array.dtype) for array in batch.slots[0].values()]  # type: ignore[union-attr]
+    assert batch.signature in (None, tuple(placed))
+    assert dtypes is None or [np.dtype(dtype).name for _, dtype in placed] == dtypes
 
 
-SHAPES = [(4, "int32"), (4, "int32"), (3, "int32"), (4, "float32"), (3, "int32"), (4, "float32")]
+AS = {
+    "a tuple": lambda x, y: (x, y),
+    "a list": lambda x, y: [x, y],
+    "by name": lambda x, y: {"y": y, "x": x},
+    "NumPy": lambda x, y: (x.asnumpy(), y.asnumpy()),
+    "both": lambda x, y: (x.asnumpy(), y),
+    "elsewhere": lambda x, y: (x.as_in_context(CONTEXTS[1]), y),
+}
 
 
-@pytest.mark.parametrize("kind", [tuple, list])
-def test_batches_of_several_shapes_and_dtypes(kind: type) -> None:
+@pytest.mark.parametrize("form", AS)
+def test_batches_of_several_shapes_and_dtypes(form: str) -> None:
     splitter = make_splitter()
-    for size, dtype in SHAPES:
+    for size, dtype in [(4, "int32"), (4, "int32"), (3, "int32"), (4, "float32"), (3, "int32")] * 2:
         x, y = raw(size, dtype)
-        batch = splitter.split(kind([x, y]))
-        check_batch(batch, x, y)
-        assert batch.slots[0]["y"].dtype == np.dtype(dtype)
-    # taken from the layout of an earlier batch
-    assert batch.signature == (((4, 3), np.float32), ((4, 1), np.float32))
-
-
-def test_an_array_from_elsewhere_is_placed() -> None:
-    splitter = make_splitter()
-    splitter.split(raw(4))
-    x, y = raw(4)
-    batch = splitter.split((x.as_in_context(mx.cpu(1)), y))
-    assert batch.signature and batch.slots[0]["x"].context == mx.cpu(0)
-    check_batch(batch, x, y)
+        batch = splitter.split(AS[form](x, y))
+        check_batch(batch, x, y, ["float32", dtype])
+        assert all(array.context == CONTEXTS[0] for array in batch.slots[0].values())  # type: ignore[union-attr]
+    assert batch.signature  # from the layout of an earlier batch
 
 
 def test_one_array_in_two_slots() -> None:
@@ -62,10 +65,12 @@ def test_one_array_in_two_slots() -> None:
     for _ in range(3):
         x = nd.array(np.random.normal(size=(4, 3)))
         check_batch(splitter.split((x, x)), x, x)
+    check_batch(splitter.split((x, x + 1)), x, x + 1)
 
 
-def halve(slots: Any) -> Any:
-    return {**slots, "y": slots["y"].astype("float16") / 2}
+def halve(batch: Batch) -> None:
+    for _, slots, _ in batch.devices():
+        slots["y"] = slots["y"].astype("float16") / 2  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -73,20 +78,22 @@ def halve(slots: Any) -> Any:
     [
         ({}, "float64", ([4], "float32")),  # cast
         ({"labels": [LabelSpec("y", dtype="int32")]}, "float32", ([4], "int32")),
-        ({}, "numpy", ([4], "float32")),
-        ({"contexts": 2}, "float32", ([2, 2], "float32")),
-        ({"change": halve}, "float32", ([4], "float16")),
+        ({"devices": 2}, "float32", ([2, 2], "float32")),
+        ({"changes": [halve]}, "float32", ([4], "float16")),
     ],
-    ids=["cast", "declared", "numpy", "devices", "changed"],
+    ids=["cast", "declared", "devices", "changed"],
 )
-def test_casting_splitting_and_changing_apply_to_every_batch(options: Any, dtype: str, expected: Any) -> None:
+@pytest.mark.parametrize("form", ["a tuple", "by name", "NumPy"])
+def test_casting_splitting_and_changing_apply_to_every_batch(
+    form: str, options: Any, dtype: str, expected: Any
+) -> None:
     splitter = make_splitter(**options)
     for _ in range(3):
-        arrays = raw(4) if dtype == "numpy" else raw(4, dtype)
-        batch = splitter.split(tuple(a.asnumpy() for a in arrays) if dtype == "numpy" else arrays)
-        assert batch.signature is None
-        labels = [slots["y"] for slots in batch.slots]
-        assert ([len(y) for y in labels], str(np.dtype(labels[0].dtype))) == expected
+        x, y = raw(4, dtype)
+        batch = splitter.split(AS[form](x, y))
+        labels: list[Any] = [slots["y"] for slots in batch.slots]
+        assert ([len(each) for each in labels], np.dtype(labels[0].dtype).name) == expected
+        check_batch(batch, x, y / 2 if "changes" in options else y)
 
 
 # the dtype of the arrays, that of the declaration or of the net, and what stands where the label is missing
@@ -110,56 +117,58 @@ SOUGHT: dict[str, tuple[str, dict[str, Any], Any]] = {
 def test_what_is_missing_is_found_before_labels_are_cast(case: str, kind: str, devices: int) -> None:
     dtype, options, missing = SOUGHT[case]
     label = LabelSpec("y", dtype=options.get("dtype"), missing=missing)
-    splitter = make_splitter([label], devices, real=options.get("real", "float32"))
-    for number in range(3):
+    splitter = make_splitter([label], devices, options.get("real", "float32"))
+    for number in (0, 1, 2, 0):
         y = np.array([3, np.nan if missing == "nan" else missing, 1, 200][number:]).astype(dtype)
         batch = splitter.split((np.ones((len(y), 3)), nd.array(y, dtype=dtype) if kind == "NDArrays" else y))
         known = np.array([3, 0, 1, 200][number:])
-        present = [slots["present.y"].asnumpy() for slots in batch.slots]
+        present = [slots["present.y"].asnumpy() for slots in batch.slots]  # type: ignore[union-attr]
         np.testing.assert_array_equal(np.concatenate(present), known > 0)
-        values = [slots["y"].asnumpy() for slots in batch.slots]
+        values = [slots["y"].asnumpy() for slots in batch.slots]  # type: ignore[union-attr]
         np.testing.assert_array_equal(np.concatenate(values), known)
         assert {value.dtype.name for value in values} == {*options.values()}
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64", "float16", "float64"])
-def test_a_mask_says_what_is_missing_of_any_dtype(dtype: str) -> None:
-    losses = {"l": LossSpec(mx.gluon.loss.L2Loss(), "o", "y")}
-    labels = [LabelSpec("y", missing="m"), "m"]
-    spec = TaskSpec(outputs="o", labels=labels, losses=losses, inputs=["x"], unused=["m"])
-    y, mask = np.array([3, 2, 1], dtype), np.array([1, 0, 1], "float32")
-    batch = BatchSplitter(spec, [mx.cpu()], print).split((np.ones((3, 2)), y, mask))
-    assert batch.slots[0]["present.y"].asnumpy().tolist() == [1, 0, 1]
-    assert batch.slots[0]["y"].asnumpy().tolist() == [3, 0, 1]
-
-
 WHOLE = ["uint8", "int8", "int32", "int64"]
+
+
+@pytest.mark.parametrize("dtype", [*WHOLE, "float16", "float64"])
+def test_a_mask_says_what_is_missing_of_any_dtype(dtype: str) -> None:
+    splitter = make_splitter([LabelSpec("y", missing="m"), "m"])
+    y, mask = np.array([3, 2, 1], dtype), np.array([1, 0, 1], "float32")
+    slots: Any = splitter.split((np.ones((3, 2)), y, mask)).slots[0]
+    assert slots["present.y"].asnumpy().tolist() == [1, 0, 1]
+    assert slots["y"].asnumpy().tolist() == [3, 0, 1]
 
 
 @pytest.mark.parametrize("missing", [-999, -1, 0, 0.5, 25, 256, 2.0**40])
 @pytest.mark.parametrize("dtype", [*WHOLE, "float16", "float32"])
 def test_a_number_is_missing_where_the_label_is_that_number(dtype: str, missing: float) -> None:
     numbers = np.array([0, 1, 25, 127], dtype)
-    batch = make_splitter([LabelSpec("y", missing=missing)]).split((np.ones((4, 3)), numbers))
-    np.testing.assert_array_equal(batch.slots[0]["present.y"].asnumpy(), numbers.astype("float64") != missing)
+    slots: Any = make_splitter([LabelSpec("y", missing=missing)]).split((np.ones((4, 3)), numbers)).slots[0]
+    np.testing.assert_array_equal(slots["present.y"].asnumpy(), numbers.astype("float64") != missing)
 
 
 @pytest.mark.parametrize("missing", ["nan", -999, 0.5, 256])
-def test_none_for_a_label_of_a_dtype_that_cannot_say_so(missing: Any) -> None:
+def test_none_is_like_the_label_of_the_batch_before(missing: Any) -> None:
     splitter = make_splitter([LabelSpec("y", missing=missing)])
     x, y = np.ones((4, 3)), np.arange(4)
-    splitter.split((x, y.astype("float32")))
-    splitter.split((x, None))
-    splitter.split((x, y.astype("uint8")))
-    with pytest.raises(DataError, match=r'the label "y" is uint8, which has no (NaN|-999|0.5|256); give fl'):
-        splitter.split((x, None))
+    for _ in range(2):  # the second time, batches have known layouts
+        splitter.split((x, y.astype("float32")))
+        slots: Any = splitter.split((x, None)).slots[0]
+        assert slots["present.y"].asnumpy().tolist() == [0] * 4
+        splitter.split((x, y.astype("uint8")))
+        with pytest.raises(
+            DataError, match='the label "y" is uint8, which has no (NaN|-999|0.5|256); give fl'
+        ):
+            splitter.split((x, None))
 
 
 def test_an_invalid_batch_is_an_error_at_any_time() -> None:
     splitter = make_splitter()
     splitter.split(raw(4))
     x, y = raw(4)
-    for bad in [(x,), (x, y, y), (x, "y"), (x, y[:2]), ()]:
+    for bad in [(x,), (x, y, y), (x, "y"), (x, y[:2]), (), {"x": x, "z": y}]:
         with pytest.raises(DataError):
             splitter.split(bad)
     check_batch(splitter.split((x, y)), x, y)

@@ -8,7 +8,7 @@ import pytest
 
 from multifit.engines.loaders import iterate
 from multifit.gluon.data.arrays import new_array, new_rows
-from multifit.gluon.data.by_index import by_index
+from multifit.gluon.data.loaders import by_index
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon.data import (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from multifit.distributed import ALONE
+from multifit.engines.batch import arrays_in, as_numpy
 from multifit.engines.loaders import Loaders, iterate, iterate_from, repeat, replay_epochs
-from multifit.engines.raw_batches import arrays_in, as_numpy
 from multifit.engines.reader import Reader
 from multifit.errors import DataError
 from multifit.gluon.compat import mx

@@ -1,8 +1,7 @@
-"""What cannot be exported is refused, without a file; what PyTorch's exporter gets, without PyTorch."""
+"""What cannot be exported is refused, without a file."""
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import onnx
 import pytest
 
 from multifit import SpecError
-from multifit.gluon.export import export
+from multifit.gluon.export.traced_net import trace
 from tests.common.nets import sequential
 
 from .nets import Hybrid, Plain, X, estimator_of
@@ -112,41 +111,24 @@ def test_an_onnx_that_is_missing_or_too_new_is_an_error(
     assert len(estimator.export(tmp_path, X)) == 3
 
 
-@pytest.fixture
-def written(monkeypatch):
-    """Put a module in the place of the writer for torch; return what its functions are called with."""
-    calls = []
-    functions = {
-        name: lambda net, folder, name=name: calls.append((name, net)) or [folder / name]
-        for name in export.FUNCTIONS.values()
-    }
-    module = SimpleNamespace(PlainNet=SimpleNamespace, **functions)
-    monkeypatch.setattr(export, "find_spec", lambda name: name)
-    monkeypatch.setattr(export, "import_module", lambda name: module)
-    return calls
-
-
-@pytest.mark.parametrize("format", export.FUNCTIONS)
-def test_a_net_is_plain_data(format, tmp_path, written):
+def test_a_traced_net_names_its_parameters() -> None:
     layers = sequential(nn.Dense(4, in_units=3), nn.BatchNorm(in_channels=4))
     estimator = estimator_of(Hybrid(lambda net, F, x: net.body(x), body=layers))
     layers.initialize()
     layers[0].bias.grad_req = "null"
-    assert estimator.export(tmp_path, [X], format=format) == [tmp_path / export.FUNCTIONS[format]]
-    ((function, net),) = written
-    assert function == export.FUNCTIONS[format]
-    own = {name: structural for structural, name in net.names.items()}
-    assert set(own) == {f"body.{name}" for name in ("0.weight", "0.bias", *(f"1.{each}" for each in NORM))}
-    np.testing.assert_array_equal(net.arrays[own["body.0.weight"]], layers[0].weight.data().asnumpy())
+    net = trace(estimator.net, estimator.spec, next(estimator._engine.input_signatures([X])))
+    names = {structural: name for name, structural in net.names.items()}
+    assert set(names) == {f"body.{each}" for each in ("0.weight", "0.bias", *(f"1.{one}" for one in NORM))}
+    weight = net.parameters[names["body.0.weight"]].asnumpy()
+    np.testing.assert_array_equal(weight, layers[0].weight.data().asnumpy())
     assert sorted(net.names[name] for name in net.trained) == ["body.0.weight", "body.1.beta", "body.1.gamma"]
-    assert (net.example, net.open_axes, net.outputs) == ({"x": ((5, 3), "float32")}, {"x": [0]}, ["out"])
-    assert net.record["inputs"] == [{"name": "x", "shape": ["N", 3], "dtype": "float32"}]
 
 
 NORM = ("gamma", "beta", "running_mean", "running_var")
 
 
-def test_without_torch_the_extra_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize("format", ["torch", "pt2"])
+def test_without_torch_the_extra_is_named(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match="pip install torch"):
-        estimator_of(nn.Dense(2)).export(tmp_path, [X], format="torch")
+    with pytest.raises(ImportError, match=rf'format="{format}" needs PyTorch: pip install .*\[torch\]'):
+        estimator_of(nn.Dense(2)).export("folder", [X], format=format)

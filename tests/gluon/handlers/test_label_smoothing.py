@@ -17,8 +17,8 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.distributed import ALONE
+from multifit.engines.scale import Scale
 from multifit.gluon.handler_arrays import GluonArrays
-from multifit.gluon.step.loss_weights import BatchLossScale
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import two_settings
 from tests.common.specs import CE, L2
@@ -80,7 +80,7 @@ def objective_of(loss: Any, epsilon: float, logits: Any, label: Any, *more: Any)
     handler.change_batch(estimator, slots)
     values, size = loss(logits, label, *more), len(logits)
     labels = {name: [array] for name, array in slots.items()}
-    scale = BatchLossScale({"ce": 1.0}, {"ce": size}, {"ce": size})
+    scale = Scale({"ce": 1.0}, {"ce": size}, {"ce": size})
     mean = [values.sum().reshape((1,)) / size]
     objectives = handler.change_objective(estimator, mean, {"y": [logits]}, labels, {"ce": [values]}, scale)
     return float(mx.nd.add_n(*objectives).asscalar())

@@ -8,26 +8,25 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.engines.identity import differences, plain, spec_tree
-from multifit.gluon.snapshot.identity import identity
 from multifit.schedules import ScaledSchedule
 from tests.common.nets import normed_heads
 
-from .runs import make_batches, make_engine, train
+from .runs import make_batches, make_estimator, train
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 
-def stored(engine: Any) -> Any:
-    return json.loads(json.dumps(identity(engine)))
+def stored(estimator: Any) -> Any:
+    return json.loads(json.dumps(estimator._engine.snapshot.identity()))
 
 
 def test_a_run_equals_itself_before_and_after_its_first_batch():
-    engine = make_engine()
-    before = stored(engine)
-    train(engine, make_batches([8]))
-    after = stored(engine)
+    estimator = make_estimator()
+    before = stored(estimator)
+    train(estimator, make_batches([8]))
+    after = stored(estimator)
     assert after["parameters"]["body.0.weight"] == {"shape": [8, 6], "dtype": "float32"}
     assert before["parameters"]["body.0.weight"]["shape"] == [8, 0]
     assert differences(after, before) == differences(after, after) == []
@@ -138,10 +137,10 @@ def test_parameters_are_compared():
     net = normed_heads()
     net.digit = nn.Dense(4)
     net.body.add(nn.Dense(5))
-    engines = make_engine(), make_engine(net=net)
-    for engine in engines:
-        train(engine, make_batches([8]))
-    saved, now = map(stored, engines)
+    estimators = make_estimator(), make_estimator(net=net)
+    for estimator in estimators:
+        train(estimator, make_batches([8]))
+    saved, now = map(stored, estimators)
     lines = differences(saved, now)
     assert 'parameters["digit.weight"].shape: [3, 8] in the checkpoint, [4, 5] here' in lines
     added = 'parameters["body.3.weight"]: {"shape": [5, 8], "dtype": "float32"} '
@@ -155,7 +154,7 @@ def test_parameters_are_compared():
 
 
 def test_dtypes_numbers_of_axes_devices_and_precision_are_compared():
-    saved, now = stored(make_engine(2)), {**stored(make_engine(1)), "precision": "bfloat16"}
+    saved, now = stored(make_estimator(2)), {**stored(make_estimator(1)), "precision": "bfloat16"}
     now["parameters"]["size.bias"] = {"shape": [1, 0], "dtype": "bfloat16"}
     assert sorted(differences(saved, now)) == [
         "devices: 2 in the checkpoint, 1 here",
@@ -172,7 +171,7 @@ def test_trainers_are_compared():
         "body": TrainerSpec("(body|size).*", "adam", rate, schedule, clip_norm=1.0, every=2),
         "head": TrainerSpec("(digit|losses).*", "adam"),
     }
-    lines = differences(stored(make_engine()), stored(make_engine(trainers=other)))
+    lines = differences(stored(make_estimator()), stored(make_estimator(trainers=other)))
     assert 'trainers["body"].options["learning_rate"]: 0.01 in the checkpoint, 0.02 here' in lines
     assert 'trainers["body"].clip_norm: null in the checkpoint, 1.0 here' in lines
     assert 'trainers["body"].every: 2 here, not in the checkpoint' in lines
@@ -184,7 +183,7 @@ def test_trainers_are_compared():
         "body": TrainerSpec("body.*", "sgd", {"learning_rate": 0.01}),
         "heads": TrainerSpec("(digit|size|losses).*", "sgd", {"learning_rate": 0.1, "momentum": 0.9}),
     }
-    assert differences(stored(make_engine()), stored(make_engine(trainers=same))) == [
+    assert differences(stored(make_estimator()), stored(make_estimator(trainers=same))) == [
         'trainers["body"].optimizer: "Adam" in the checkpoint, "SGD" here',
         'trainers["body"].schedule: "FactorScheduler" in the checkpoint, null here',
     ]
@@ -193,18 +192,18 @@ def test_trainers_are_compared():
 def test_options_are_compared_only_if_both_are_known():
     """Those of an optimizer that the user built have changed since."""
     options = {"learning_rate": 0.3}
-    saved = stored(make_engine(trainers=TrainerSpec("(body|digit|size|losses).*", "adam", options)))
+    saved = stored(make_estimator(trainers=TrainerSpec("(body|digit|size|losses).*", "adam", options)))
     for optimizer, same in ((mx.optimizer.Adam(learning_rate=0.1), True), ("adam", False)):
-        now = stored(make_engine(trainers=TrainerSpec("(body|digit|size|losses).*", optimizer)))
+        now = stored(make_estimator(trainers=TrainerSpec("(body|digit|size|losses).*", optimizer)))
         assert (differences(saved, now) == []) == same
 
 
 def test_a_rate_set_during_the_run_and_the_order_of_parameters_do_not_matter():
-    engine = make_engine()
-    before = stored(engine)
-    optimizer = engine.trainers.get()["body"].optimizer
+    estimator = make_estimator()
+    before = stored(estimator)
+    optimizer = estimator.trainers["body"].optimizer
     optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)
-    now = stored(engine)
+    now = stored(estimator)
     now["trainers"]["heads"]["holds"].reverse()
     assert differences(before, now) == []
 
@@ -220,6 +219,6 @@ def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path):
     net = gluon.SymbolBlock.imports(f"{path}-symbol.json", ["data"], f"{path}-0000.params")
     declared = {"inputs": ["data"], "outputs": ["digit"], "labels": ["digit"], "metrics": {}}
     losses = {"digit": gluon.loss.SoftmaxCrossEntropyLoss()}
-    engine = make_engine(net=net, trainers=TrainerSpec(".*"), losses=losses, **declared)
-    shapes = [parameter["shape"] for parameter in stored(engine)["parameters"].values()]
+    estimator = make_estimator(net=net, trainers=TrainerSpec(".*"), losses=losses, **declared)
+    shapes = [parameter["shape"] for parameter in stored(estimator)["parameters"].values()]
     assert sorted(shapes) == [[3], [3, 4]]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multifit.gluon.snapshot.snapshot import MXNetTrees
 from multifit.gluon.snapshot.trainers import load_trainer, partly_saved, save_trainer
-from multifit.gluon.snapshot.tree import read_tree, write_tree
 from multifit.schedules import OneCycle, ScaledSchedule, WarmUp
 
 import mxnet as mx  # isort: skip
@@ -21,8 +21,8 @@ SHAPES = [(3, 4), (4,), (2, 3)]
 
 def move(folder: Path, old: Any, new: Any) -> None:
     """Save a trainer's state to a file, and load it into another trainer."""
-    write_tree(folder, "trainer", save_trainer(old, NAMES))
-    load_trainer(new, read_tree(folder, "trainer"), NAMES)
+    MXNetTrees().write(folder, "trainer", save_trainer(old, NAMES))
+    load_trainer(new, MXNetTrees().read(folder, "trainer"), NAMES)
 
 
 def parameters(devices: int, dtype: str = "float32") -> list[Any]:
@@ -58,12 +58,12 @@ def continued(
     old = make(parameters(devices, dtype))
     trained(old, range(steps))
     values = [[data.asnumpy() for data in p.list_data()] for p in old._params]
-    write_tree(tmp_path, "trainer", save_trainer(old, NAMES))
+    MXNetTrees().write(tmp_path, "trainer", save_trainer(old, NAMES))
     trained(old, range(steps, 2 * steps))
     new = make(parameters(devices, dtype))
     for parameter, arrays in zip(new._params, values):
         parameter.set_data(mx.nd.array(arrays[0], dtype=arrays[0].dtype))
-    load_trainer(new, read_tree(tmp_path, "trainer"), NAMES)
+    load_trainer(new, MXNetTrees().read(tmp_path, "trainer"), NAMES)
     for parameter, arrays in zip(new._params, values):
         for data, array in zip(parameter.list_data(), arrays):  # with SGLD and Nadam, replicas diverge
             data[:] = mx.nd.array(array, dtype=array.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.snapshot.tree import read_tree, write_tree
+from multifit.gluon.snapshot.snapshot import MXNetTrees
 
 import mxnet as mx  # isort: skip
 
@@ -17,8 +17,8 @@ BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 
 def again(tmp_path, tree: Any) -> Any:
-    write_tree(tmp_path, "tree", tree)
-    return read_tree(tmp_path, "tree")
+    MXNetTrees().write(tmp_path, "tree", tree)
+    return MXNetTrees().read(tmp_path, "tree")
 
 
 def same(a: Any, b: Any) -> bool:
@@ -89,7 +89,7 @@ def test_sparse_rows_are_restored(tmp_path, rows):
 def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(tmp_path, value, said):
     valid = r"tree\.a\[1\]\.7 is .*cannot be saved; valid are None, bool"
     with pytest.raises(ValueError, match=valid) as error:
-        write_tree(tmp_path, "tree", {"a": [0, {7: value}]})
+        MXNetTrees().write(tmp_path, "tree", {"a": [0, {7: value}]})
     assert said in str(error.value)
     assert not list(tmp_path.iterdir())
 
@@ -97,16 +97,16 @@ def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(tmp_path, value,
 @pytest.mark.parametrize("key", [1.5, True, np.int64(1)])
 def test_keys_are_strings_or_integers(tmp_path, key):
     with pytest.raises(ValueError, match=r"tree\[0\] has the key .*; valid are str and int"):
-        write_tree(tmp_path, "tree", [{key: 1}])
+        MXNetTrees().write(tmp_path, "tree", [{key: 1}])
 
 
 def test_a_missing_file_is_an_oserror(tmp_path):
     with pytest.raises(OSError, match="tree.json"):
-        read_tree(tmp_path, "tree")
-    write_tree(tmp_path, "tree", np.ones(3))
+        MXNetTrees().read(tmp_path, "tree")
+    MXNetTrees().write(tmp_path, "tree", np.ones(3))
     (tmp_path / "tree.npz").unlink()
     with pytest.raises(OSError, match="tree.npz"):
-        read_tree(tmp_path, "tree")
+        MXNetTrees().read(tmp_path, "tree")
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ def test_a_missing_file_is_an_oserror(tmp_path):
 def test_a_damaged_structure_is_an_error(tmp_path, structure):
     (tmp_path / "tree.json").write_text(structure)
     with pytest.raises(ValueError, match="tree.json or its .npz is damaged"):
-        read_tree(tmp_path, "tree")
+        MXNetTrees().read(tmp_path, "tree")
 
 
 @pytest.mark.parametrize("device", ["tpu(0)", "cpu"])
 def test_an_unknown_device_is_an_error(tmp_path, device):
-    write_tree(tmp_path, "tree", mx.nd.ones((2,)))
+    MXNetTrees().write(tmp_path, "tree", mx.nd.ones((2,)))
     content = json.loads((tmp_path / "tree.json").read_text())
     content["tree"]["on"] = device
     (tmp_path / "tree.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="there is no device"):
-        read_tree(tmp_path, "tree")
+        MXNetTrees().read(tmp_path, "tree")
 
 
 class Bomb:
@@ -136,22 +136,22 @@ class Bomb:
 
 
 def test_a_pickle_in_an_array_file_is_not_run(tmp_path):
-    write_tree(tmp_path, "tree", np.ones(3))
+    MXNetTrees().write(tmp_path, "tree", np.ones(3))
     np.savez(tmp_path / "tree.npz", **{"0": np.array([Bomb()], dtype=object)})
     with pytest.raises(SystemExit):  # it does go off where pickles are read
         np.load(tmp_path / "tree.npz", allow_pickle=True)["0"]
     with pytest.raises(ValueError, match="is damaged"):
-        read_tree(tmp_path, "tree")
+        MXNetTrees().read(tmp_path, "tree")
     (tmp_path / "tree.npz").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(ValueError, match="is damaged"):
-        read_tree(tmp_path, "tree")
+        MXNetTrees().read(tmp_path, "tree")
 
 
 def test_every_truncation_is_an_error(tmp_path):
     tree = {"x": np.arange(4.0), "y": mx.nd.ones((2,))}
-    write_tree(tmp_path, "tree", tree)
+    MXNetTrees().write(tmp_path, "tree", tree)
     whole = (tmp_path / "tree.npz").read_bytes()
     for end in range(0, len(whole), 101):
         (tmp_path / "tree.npz").write_bytes(whole[:end])
         with pytest.raises(ValueError, match="is damaged"):
-            read_tree(tmp_path, "tree")
+            MXNetTrees().read(tmp_path, "tree")

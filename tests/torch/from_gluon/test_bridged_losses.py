@@ -11,7 +11,6 @@ import torch
 from multifit import LabelSpec, LossSpec, SpecError, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.step import loss_calls as gluon
-from multifit.gluon.step.present_losses import counts_values, present_share
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.spec.names import LABELS, OUTPUTS, Ref
 from multifit.torch import loss_calls as native
@@ -101,11 +100,11 @@ def of_gluon(term: Any, arrays: list[np.ndarray], **others: np.ndarray) -> Any:
     if "weight.y" in added:
         added["weight.y"] = added["weight.y"].astype("float64")
     output.attach_grad()
-    by_value = counts_values(term, references(output, label, added)) if term.present else False
+    by_value = gluon.counts_values(term, references(output, label, added)) if term.present else False
     with mx.autograd.record():
         (values,) = gluon.call_loss(term, references(output, label, added), None, by_value)
     values.backward()
-    share = present_share(term, added).asnumpy() if term.present else None
+    share = gluon.present_share(term, added).asnumpy() if term.present else None
     return by_sample(values.asnumpy()), output.grad.asnumpy(), share
 
 

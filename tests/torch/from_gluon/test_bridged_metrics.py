@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from multifit import MetricSpec, SpecError, TaskSpec
+from multifit.engines.scale import Scale
 from multifit.gluon.compat import mx
 from multifit.metrics import BinaryAccuracy
 from multifit.torch.batch import Batch
 from multifit.torch.figures import StageFigures
-from multifit.torch.losses import Scale
 from multifit.torch.stage_metric import declared_metrics
 from multifit.torch.step import StepResult
 from tests.torch.from_gluon.bridges import bridged

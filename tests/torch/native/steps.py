@@ -23,9 +23,11 @@ def model_of(net: nn.Module, precision: str = "float32") -> Any:
     )
 
 
-def trainers_of(net: nn.Module, declared: Any = None, frozen: Any = (), accumulate: int = 1) -> Trainers:
+def trainers_of(
+    net: nn.Module, declared: Any = None, frozen: Any = (), accumulate: int = 1, world: World = ALONE
+) -> Trainers:
     """Trainers of a net that log nothing."""
-    return Trainers(declared, frozen, model_of(net), lambda line: None, accumulate)
+    return Trainers(declared, frozen, model_of(net), lambda line: None, accumulate, world)
 
 
 def messages(net: nn.Module, declared: Any = None, frozen: Any = (), accumulate: int = 1) -> list[str]:
@@ -58,7 +60,6 @@ def train(
     batches: Sequence[Batch],
     start: int = 0,
     ends: bool = True,
-    world: World = ALONE,
     hold: Iterable[int] = (),
     loss: Callable[..., torch.Tensor] = loss_of,
     totals: Sequence[int] | None = None,
@@ -77,22 +78,26 @@ def train(
             torch.autograd.backward([objective * trainers.scale])
             due = trainers.due(step, samples, False)
             all_due.append(due)
-            if trainers.agree(world, step in hold, due):
+            if trainers.agree(step in hold, due):
                 trainers.discard_held(due)
             else:
-                apply(trainers, world, due)
+                apply(trainers, due)
     if ends and trainers.left:
         due = trainers.left_due()
-        trainers.agree(world, False, due)
-        apply(trainers, world, due)
+        trainers.agree(False, due)
+        apply(trainers, due)
     return all_due
 
 
-def apply(trainers: Trainers, world: World, due: Sequence[str]) -> None:
+def apply(trainers: Trainers, due: Sequence[str]) -> None:
     """Update by the gradients of all ranks."""
-    trainers.reduce(world, due)
-    trainers.clip(due)
-    trainers.update(due)
+    for name in due:
+        trainers.reduce(name)
+    trainers.add_up()
+    for name in set(due) & set(trainers.clip_norms):
+        trainers.clip(name)
+    for name in due:
+        trainers.update(name)
 
 
 def values(net: nn.Module) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Batches of whatever a loader yields become named tensors; steady batches are not checked again."""
 
 from collections import namedtuple
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch
 from torch import nn
 
 from multifit import DataError, LabelSpec, LossSpec, Shards, SpecError, TaskSpec
-from multifit.engines.shares import CurrentShare, Part, Slice
+from multifit.engines.batch import CurrentShare, ReadShare, Slice
+from multifit.engines.splitter import Seen, TaskSplitter
 from multifit.sampling import TaskBatch
-from multifit.torch.batch import Batch, BatchSplitter, CarriedState, TaskSplitter, ValueWeights
+from multifit.torch.batch import Batch, BatchSplitter, CarriedState, ValueWeights
 
 CPU = torch.device("cpu")
 X = torch.arange(12.0).reshape(4, 3)
@@ -36,8 +38,14 @@ def task(**options: Any) -> TaskSpec:
     return TaskSpec(inputs=["x"], outputs=["o"], losses=losses, **options)
 
 
+SEEN = {each.name for each in fields(Seen)}
+
+
 def splitter(spec: TaskSpec | None = None, lines: list[str] | None = None, **options: Any) -> BatchSplitter:
-    return BatchSplitter(spec or task(), CPU, ([] if lines is None else lines).append, **options)
+    seen = Seen(**{name: options.pop(name) for name in [*options] if name in SEEN})
+    real = options.pop("real", torch.float32)
+    log_once = ([] if lines is None else lines).append
+    return BatchSplitter(spec or task(), [CPU], real, log_once, seen, **options)
 
 
 def check(batch: Batch, x: Any = X, y: Any = Y) -> None:
@@ -128,7 +136,7 @@ CASTS: dict[str, tuple[Any, dict[str, Any], dict[str, Any], torch.dtype]] = {
 def test_labels_are_cast_and_that_is_logged_once(case: str) -> None:
     dtype, label, options, expected = CASTS[case]
     lines: list[str] = []
-    cast = splitter(task(labels=[LabelSpec("y", **label)]), lines, signatures=[], **options)
+    cast = splitter(task(labels=[LabelSpec("y", **label)]), lines, **options)
     real = options.get("real", torch.float32)
     y = torch.tensor([1, 0, 1, 1]).to(dtype)
     for _ in range(2):
@@ -136,7 +144,7 @@ def test_labels_are_cast_and_that_is_logged_once(case: str) -> None:
     names = [str(each).removeprefix("torch.") for each in (dtype, expected)]
     line = f'the slot "y" is {names[0]} and is cast to {names[1]}, batch by batch'
     assert lines == ([line] if dtype != expected and not label else [])
-    assert cast.signatures == [{"x": ((4, 3), real), "y": ((4,), expected)}]
+    assert cast.seen.signatures == [{"x": ((4, 3), real), "y": ((4,), expected)}]
 
 
 def test_inputs_of_whole_numbers_stay() -> None:
@@ -154,19 +162,19 @@ def test_a_slot_that_was_real_stays_real() -> None:
 
 def test_casts_that_the_check_adds_hold_from_then_on() -> None:
     casts: dict[str, torch.dtype] = {}
-    changed = splitter(casts=casts, signatures=[])
+    changed = splitter(casts=casts)
     check(changed.split((X, Y)))
     casts["y"] = torch.float32
     for _ in range(2):
         check(changed.split((X, Y)), X, Y.float())
-    assert [each["y"] for each in changed.signatures] == [((4,), torch.int64), ((4,), torch.float32)]
+    assert [each["y"] for each in changed.seen.signatures] == [((4,), torch.int64), ((4,), torch.float32)]
 
 
 def test_signatures_are_the_last_ones() -> None:
-    many = splitter(signatures=[])
+    many = splitter()
     for size in [*range(1, 60), 59, 1, 2]:
         many.split((torch.ones(size, 3), torch.ones(size)))
-    assert [each["x"][0][0] for each in many.signatures if each["x"]] == [*range(10, 60)]
+    assert [each["x"][0][0] for each in many.seen.signatures if each["x"]] == [*range(10, 60)]
 
 
 def test_samples_lie_along_another_axis() -> None:
@@ -192,20 +200,20 @@ def test_a_rank_takes_its_share(axis: int) -> None:
 
 def test_a_rank_reads_its_own_part() -> None:
     for whole in (9, None):
-        part = splitter(current=CurrentShare(Part(whole=whole)))
+        part = splitter(current=CurrentShare(ReadShare(whole=whole)))
         batch, empty = part.split((X, Y)), part.split(None)
         assert (batch.samples, batch.total, empty.samples, empty.total) == (4, whole, 0, whole)
         assert batch.slots["x"] is X and empty.slots == {}
 
 
 def test_handlers_and_carried_state_change_the_slots() -> None:
-    def change(slots: Any) -> Any:
-        return {**slots, "x": slots["x"] + 1}
+    def change(batch: Batch) -> None:
+        batch.map_slots(lambda slots: {**slots, "x": slots["x"] + 1})  # type: ignore[operator]
 
     def fill_in(batch: Batch) -> None:
         batch.slots["state"] = batch.slots["x"] * 2  # type: ignore[operator]
 
-    batch = splitter(change=change, fill_in=fill_in).split((X, Y))
+    batch = splitter(changes=[change, fill_in]).split((X, Y))
     assert torch.equal(batch.slots["state"], 2 * X + 2)  # type: ignore[arg-type]
 
 
@@ -277,7 +285,7 @@ def of_tasks(labels: Any, **options: Any) -> TaskSplitter:
     losses = {name: LossSpec(nn.MSELoss(), "o", name) for name in ("a", "b")}
     spec = TaskSpec(inputs=["x"], outputs=["o"], labels=labels, losses=losses)
     slots = {"one": {"x": "x", "a": "a"}, "two": {"x": "x", "other": "b"}}
-    return TaskSplitter(spec, slots, lambda own: splitter(spec, own=own, **options))
+    return TaskSplitter(splitter(spec, **options), {n: splitter(spec, slots=s) for n, s in slots.items()})
 
 
 def test_the_loaders_take_turns() -> None:
@@ -309,7 +317,7 @@ def test_loaders_that_share_no_slot_are_put_together() -> None:
         losses={"l": LossSpec(nn.MSELoss(), "o", "a"), "m": LossSpec(nn.MSELoss(), "o", "b")},
     )
     slots = {"one": {"x": "x", "a": "a"}, "two": {"z": "z", "b": "b"}}
-    both = TaskSplitter(spec, slots, lambda own: splitter(spec, own=own))
+    both = TaskSplitter(splitter(spec), {name: splitter(spec, slots=own) for name, own in slots.items()})
     batch = both.split(TaskBatch({"one": (X, Y), "two": (2 * X, Y + 1)}))
     assert torch.equal(batch.slots["z"], 2 * X) and torch.equal(batch.slots["b"], Y + 1)
 
@@ -372,7 +380,7 @@ def weighted(
     spec = task(labels=labels, losses=losses)
     written: list[str] = [] if lines is None else lines
     weights = ValueWeights(spec, torch.float64, known, written.append)
-    return splitter(spec, real=torch.float64, weights=weights, **more)
+    return splitter(spec, real=torch.float64, changes=[weights.add], **more)
 
 
 @pytest.mark.parametrize("case", WEIGHTS)
@@ -413,21 +421,21 @@ def test_weights_that_a_batch_lacks_or_that_do_not_fit() -> None:
 
 
 def test_state_is_carried_until_it_is_reset() -> None:
-    state = CarriedState({"h": (2, 0, 3)}, CPU, torch.float64)
+    state = CarriedState({"h": (2, 0, 3)}, [CPU], torch.float64)
     batch = Batch(None, 4)
     state.fill_in(batch)
     assert batch.slots["h"].dtype == torch.float64 and torch.equal(
         batch.slots["h"], torch.zeros(2, 4, 3).double()
     )
     output = nn.Parameter(torch.ones(2, 4, 3))
-    state.keep(batch, {"h": output, "o": X})
-    state.keep(Batch(None, 0), {})  # a rank without samples keeps what it has
+    state.keep(batch, [{"h": output, "o": X}])
+    state.keep(Batch(None, 0), [])  # a rank without samples keeps what it has
     with torch.no_grad():
         output.zero_()
     after = Batch(None, 4)
     state.fill_in(after)
     assert torch.equal(after.slots["h"], torch.ones(2, 4, 3).double()) and not after.slots["h"].requires_grad
-    restored = CarriedState(state.shapes, CPU, torch.float64)
+    restored = CarriedState({"h": (2, 0, 3)}, [CPU], torch.float64)
     restored.load(state.state())
     restored.fill_in(batch)
     assert torch.equal(batch.slots["h"], after.slots["h"])
@@ -436,8 +444,8 @@ def test_state_is_carried_until_it_is_reset() -> None:
     ):
         state.fill_in(Batch(None, 3))
     state.reset()
-    assert state.state() == {}
+    assert state.state() == []
     with pytest.raises(
         SpecError, match=r'state: "h" is \(2, 4, 3\) float64 as an input, but the output "h" is'
     ):
-        state.keep(after, {"h": X})
+        state.keep(after, [{"h": X}])

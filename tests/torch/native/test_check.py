@@ -128,7 +128,7 @@ def test_a_check_keeps_figures_and_carried_states() -> None:
         gradient.add_(1)
         net.zero_grad()
     assert str(engine.stages["train"].figures.state()) == str(figures)
-    assert torch.equal(engine.stages["train"].carried.state()["h"], carried["h"])
+    assert torch.equal(engine.stages["train"].carried.state()[0]["h"], carried[0]["h"])
     assert net.weight_hh.grad is gradient and bool((gradient == 1).all())
 
 

@@ -259,3 +259,21 @@ def test_a_dict_of_outputs_and_a_dict_of_a_batch() -> None:
     MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SGD)).fit(data, epochs=2)
     by_hand(hand, [torch.optim.SGD(hand.parameters(), **SGD)], loader(), standard)
     assert_equal_parameters(net.inner, hand)
+
+
+@pytest.mark.parametrize("by", ["valid", lambda slots: slots["valid"].numpy()], ids=["a slot", "an array"])
+def test_what_is_divided_by_0_counts_nowhere(by: Any) -> None:
+    x, y = torch.ones(4, 1), torch.tensor([1.0, 2.0, 5.0, 7.0])[:, None]
+    batches = [(x, y, torch.full((4,), valid)) for valid in (1.0, 0.0)]
+    loss = LossSpec(nn.MSELoss(), "out", "y", normalize_by=by)
+    spec = TaskSpec(
+        inputs=["x"],
+        outputs="out",
+        labels=["y", "valid"],
+        losses={"l": loss},
+        unused=["valid"] * callable(by),
+    )
+    net, start = nn.Linear(1, 1), {"lr": 0.0}
+    expected = ((net(x) - y) ** 2).mean().item()
+    history = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", start)).fit(batches, epochs=1)
+    assert history["train_l"] == [pytest.approx(expected, rel=1e-6)]

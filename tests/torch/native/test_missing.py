@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from multifit import DataError, LabelSpec, LossSpec, TaskSpec
-from multifit.engines.shares import CurrentShare, Slice
+from multifit.engines.batch import CurrentShare, Slice
+from multifit.engines.splitter import Seen
 from multifit.torch.batch import BatchSplitter
 
 X = torch.ones(4, 3)
@@ -19,7 +20,10 @@ def splitter(label: dict[str, Any], mask: bool = False, **options: Any) -> Batch
     losses = {"l": LossSpec(nn.MSELoss(), "o", "y")}
     unused = ["m"] if mask else []
     spec = TaskSpec(inputs=["x"], outputs=["o"], labels=labels, losses=losses, unused=unused)
-    return BatchSplitter(spec, torch.device("cpu"), print, **options)
+    seen = Seen(**{name: options.pop(name) for name in ("known", "current") if name in options})
+    return BatchSplitter(
+        spec, [torch.device("cpu")], options.pop("real", torch.float32), print, seen, **options
+    )
 
 
 # the dtype of the label as given, that of the declaration or of the net, and what stands for a missing one

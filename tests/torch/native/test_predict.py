@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from multifit import DataError, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.distributed import World
-from multifit.torch.evaluation import softmax_axis
 from tests.common.ranks import run_ranks
 
 from .nets import BODIES, columns, heads, loader, spec_of_heads
@@ -95,7 +94,9 @@ def test_a_softmax_is_along_the_classes_of_the_loss() -> None:
         found = MultiEstimator(net, spec).predict(torch.ones(4, 2, 5), activation="softmax")
         assert found["o"].shape == (4, 3, 5)
         np.testing.assert_allclose(found["o"].sum(1), 1, rtol=1e-5)
-    assert softmax_axis(nn.MSELoss()) is None and softmax_axis(lambda: 0) is None
+    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=["y"], losses={"o": LossSpec(nn.MSELoss(), "o", "y")})
+    found = MultiEstimator(net, spec).predict(torch.ones(4, 2, 3), activation="softmax")
+    np.testing.assert_allclose(found["o"].sum(-1), 1, rtol=1e-5)  # it declares no axis
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_trainers_have_rhythms_of_their_own():
     assert train(trainers, ours, batches, ends=False) == [[], ["slow"], ["sum"], ["slow"], []]
     assert (trainers.left, trainers.waiting, trainers.window) == (True, {"slow", "sum"}, 3)
     assert trainers.left_due() == ["sum"] and trainers.waiting == {"slow"}
-    apply(trainers, World(), ["sum"])
+    apply(trainers, ["sum"])
     assert not trainers.left
     sums = [torch.zeros_like(each) for each in theirs[2].parameters()]
     samples = 0
@@ -191,13 +191,12 @@ def test_the_largest_norm_is_that_of_a_trainer_s_gradients():
         for each, gradient in zip(net.parameters(), gradients):
             each.grad = gradient * factor
         expected = [each.clone() for each in gradients]
-        trainers.clip(["trainer"])
+        trainers.clip("trainer")
         norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients])) * factor
         share = min(1.0, 0.1 / float(norm + 1e-6))
         assert (share < 1) == changes
         for each, gradient in zip(net.parameters(), expected):
             torch.testing.assert_close(each.grad, gradient * factor * share, rtol=1e-12, atol=0)
-    trainers.clip([])  # those that are not due are left alone
 
 
 def test_gradients_of_any_layout_are_used():
@@ -210,7 +209,7 @@ def test_gradients_of_any_layout_are_used():
         torch.manual_seed(1)
         for each in net.parameters():
             each.grad = torch.randn(each.shape, dtype=each.dtype)  # contiguous
-    trainers.update(["trainer"])
+    trainers.update("trainer")
     optimizer.step()
     assert_equal(ours, theirs)
 
@@ -283,7 +282,7 @@ def test_ranks_update_as_one_process_with_all_samples(make, every):
     def work(rank: int, world: World) -> nn.Module:
         net = nets[rank]
         parts = [(x[rank::2], y[rank::2]) for x, y in whole]
-        train(trainers_of(net, spec), net, parts, world=world, totals=[6, 4, 5, 3])
+        train(trainers_of(net, spec, world=world), net, parts, totals=[6, 4, 5, 3])
         return net
 
     for net in Pair().run(work):
@@ -295,14 +294,12 @@ def test_what_one_rank_reaches_is_updated_on_all_ranks():
 
     def work(rank: int, world: World) -> tuple[nn.Module, list[bool]]:
         net = nets[rank]
-        trainers = trainers_of(net, TrainerSpec(".*", "sgd", {"lr": 0.1, "weight_decay": 0.5}))
+        trainers = trainers_of(net, TrainerSpec(".*", "sgd", {"lr": 0.1, "weight_decay": 0.5}), world=world)
         reach = lambda net, batch: (net[0] if rank else net[2])(batch[0][:, : 5 if rank else 4]).sum()  # noqa: E731
-        train(trainers, net, batches_of(4), world=world, loss=reach, totals=[8])
-        train(
-            trainers, net, batches_of(4), start=1, world=world, hold=[rank], totals=[8]
-        )  # rank 1 holds back
+        train(trainers, net, batches_of(4), loss=reach, totals=[8])
+        train(trainers, net, batches_of(4), start=1, hold=[rank], totals=[8])  # rank 1 holds back
         nothing = lambda net, batch: net[0].bias.sum()  # noqa: E731
-        train(trainers, net, batches_of(4), world=world, loss=nothing, totals=[8])
+        train(trainers, net, batches_of(4), loss=nothing, totals=[8])
         return net, [each.grad is None for each in net.parameters()]
 
     (one, none), (other, _) = Pair().run(work)
@@ -318,9 +315,9 @@ def test_sparse_gradients_are_summed_as_dense_ones():
 
     def work(rank: int, world: World) -> torch.Tensor:
         net = nets[rank]
-        trainers = trainers_of(net, TrainerSpec(".*", "sgd", {"lr": 1.0}))
+        trainers = trainers_of(net, TrainerSpec(".*", "sgd", {"lr": 1.0}), world=world)
         batch = (torch.tensor([rank]), torch.zeros(1))
-        train(trainers, net, [batch], world=world, loss=lambda net, batch: net(batch[0]).sum(), totals=[2])
+        train(trainers, net, [batch], loss=lambda net, batch: net(batch[0]).sum(), totals=[2])
         return net[0].weight.detach()
 
     one, other = Pair().run(work)
