@@ -10,7 +10,7 @@ from typing import Any
 from .arguments import Count, checked
 from .batch_pass import run_pass
 from .checks import batch_count, loader_problems, no_batch_problems
-from .engines import Engine
+from .engines import Engine, TrainStep
 from .errors import DataError, counted, raise_problems
 from .events import TRAINING_EVENTS, EventDispatcher, TrainingHooks, handler_name
 from .events.dispatcher import HandlerMethod
@@ -199,7 +199,8 @@ class TimedSteps:
     ) -> None:
         self._state, self._hooks, self._events = state, engine.session.hooks, events
         self._raw, self._watch = batches, watch
-        self._step = engine.train_step(self._time)
+        self._engine = engine
+        self._step: TrainStep | None = None
         self.sizes: list[int] = []
 
     def run(self, count: int) -> None:
@@ -222,7 +223,12 @@ class TimedSteps:
 
     def _train(self, raw: Any) -> BatchResult:
         with self._hooks.around("step"):
-            result: BatchResult = self._step(raw)
+            if self._step is None:  # the first batch is checked, as in a fit, with what handlers change
+                batch = self._engine.dry_run(raw, None).train.batch
+                self._step = self._engine.train_step(self._time)
+                result: BatchResult = self._step.train(batch)
+            else:
+                result = self._step(raw)
         self.sizes.append(result.batch.samples)
         return result
 

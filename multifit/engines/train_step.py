@@ -118,9 +118,9 @@ class TrainStep:
 
 def gradients_of(session: Any, timer: Timer) -> "Summed":
     """Return how a session goes back from the losses."""
-    if session.balance is None:
+    if session.balancer is None:
         return Summed(session, timer)
-    return (Compared if session.balance.needs == "gramian" else Weighed)(session, timer)
+    return (Compared if session.balancer.compares else Weighed)(session, timer)
 
 
 class Summed:

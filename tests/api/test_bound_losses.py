@@ -178,16 +178,11 @@ def test_binding_to_all_trainers_changes_nothing() -> None:
         np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
 
 
-def test_losses_of_all_trainers_and_eager_ones_go_beside() -> None:
-    """A function runs behind the graph, and reaches everything."""
-
-    def penalty(score: Any) -> Any:
-        return 0.1 * score**2
-
-    nets = make_net(), make_net()
-    for net, fn in zip(nets, (penalty, hybridized(nn.HybridLambda(lambda F, score: 0.1 * score**2)))):
-        fit(net, make_spec(penalty=LossSpec(fn, "made")))
-    assert_same_parameters(*nets)
+def test_losses_that_are_not_hybridized_are_refused_beside_them() -> None:
+    """All losses are in one graph, or none is."""
+    spec = make_spec(penalty=LossSpec(lambda score: 0.1 * score**2, "made"))
+    with pytest.raises(SpecError, match=r'losses\["penalty"\] is not in it: make it a HybridBlock'):
+        fit(make_net(), spec)
 
 
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:

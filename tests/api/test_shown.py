@@ -8,7 +8,7 @@ import pytest
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.step.step_graph import StepGraph
 from tests.common.compare import assert_same_parameters
-from tests.common.hand_loop import trainer_of
+from tests.common.hand_loop import check_by_hand, trainer_of
 from tests.common.nets import hybridized
 from tests.common.specs import L2
 
@@ -55,13 +55,13 @@ def data() -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each batch after the first of a fit handed out its outputs."""
+    """Whether each batch handed out its outputs."""
     results: list[bool] = []
     run = StepGraph.run
 
     def recorded(self: StepGraph, *args: Any) -> Any:
         result = run(self, *args)
-        results.append(bool(result[0]) and bool(result[1][0].parts))
+        results.append(bool(result.outputs) and bool(result.parts))
         return result
 
     monkeypatch.setattr(StepGraph, "run", recorded)
@@ -118,7 +118,7 @@ class Own(MultiEstimator):
 def test_outputs_that_nobody_reads_are_not_handed_out(shown: list[bool]) -> None:
     trained = estimator()
     history = trained.fit(data(), epochs=2, event_handlers=Blind())
-    assert shown == [False] * 5
+    assert shown == [False] * 6
     assert history["train_loss"][1] < history["train_loss"][0]
     assert set(trained.evaluate_batch(data()[0]).outputs[0]) == {"left", "right"}  # called by hand: all
 
@@ -127,21 +127,21 @@ def test_outputs_that_nobody_reads_are_not_handed_out(shown: list[bool]) -> None
 def test_handlers_and_subclasses_get_what_they_read(shown: list[bool], kind: type[Looking]) -> None:
     handler = kind()
     estimator().fit(data(), epochs=2, event_handlers=handler)
-    assert shown == [True] * 5 and len(handler.seen) == 6
+    assert shown == [True] * 6 and len(handler.seen) == 6
     for pred, loss in handler.seen:
         assert pred is None or [pred[name][0].shape for name in ("left", "right")] == [(6, 1)] * 2
         assert [loss[name][0].shape for name in ("left", "right")] == [(6,)] * 2
     estimator(Own).fit(data(), epochs=1)
-    assert shown == [True] * 7
+    assert shown == [True] * 9
 
 
 def test_an_evaluation_asks_its_own_handlers(shown: list[bool]) -> None:
     evaluating, looking = estimator(), Looking()
     looking.evaluate_batch_end = looking.batch_end  # type: ignore[attr-defined]
     first = evaluating.evaluate(data(), event_handlers=[Blind()])
-    assert shown == [False] * 2
+    assert shown == [False] * 3
     second = evaluating.evaluate(data(), event_handlers=[looking])
-    assert shown == [False] * 2 + [True] * 3 and len(looking.seen) == 3
+    assert shown == [False] * 3 + [True] * 3 and len(looking.seen) == 3
     assert first == pytest.approx(second, rel=1e-6)
 
 
@@ -154,6 +154,7 @@ def test_dropout_draws_as_in_the_loop_by_hand(order: tuple[str, ...]) -> None:
     hand = heads()
     trainer = trainer_of(hand, options=SGD)
     mx.random.seed(7)
+    check_by_hand(hand, data()[0][0])
     for x, left, right in data() * 2:
         with autograd.record():
             losses = [L2(*pair) for pair in zip(hand(x), (left, right))]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from multifit import Handler, LoggingHandler, MultiEstimator, ProgressBar, TaskSpec, TrainerSpec
+from multifit.gluon.optim.preserve_state import kept_statistics
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon  # isort: skip
@@ -13,8 +14,7 @@ from .nets import hybridized
 
 SGD = {"learning_rate": 0.05, "momentum": 0.9}
 ADAM = {"learning_rate": 5e-3}
-# The first batch runs operator by operator, the second is traced, the third has a planned graph; then the
-# sizes change.
+# The first batches run on a planned graph; then the sizes change.
 SIZES = [12, 12, 12, 7, 12, 1]
 
 
@@ -44,6 +44,13 @@ def train_by_hand(
         loss.backward()
         for trainer in trainers if isinstance(trainers, (list, tuple)) else [trainers]:
             trainer.step(by(batch[0]), ignore_stale_grad=True)
+
+
+def check_by_hand(net: Any, *inputs: Any) -> None:
+    """Run a net once in training mode, as the check of a first batch does: it draws random numbers."""
+    arrays = [mx.nd.array(array, dtype=array.dtype) for array in inputs]
+    with kept_statistics(net.collect_params().values()), autograd.record():
+        net(*arrays)
 
 
 def trainer_of(net: Any, optimizer: str = "sgd", options: Any = None) -> Any:
