@@ -6,6 +6,7 @@ import copy
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -70,6 +71,8 @@ def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[str]:
         )
     return names
 
+
+Timer = Callable[[str], AbstractContextManager[Any]]
 
 Products = list[tuple[Sequence[int], Numbers]]
 """Inner products of the gradients of some tasks: the tasks, and a Gramian of these."""
@@ -136,11 +139,15 @@ class GradientBalancer(Balancer):
         return fork
 
     @abstractmethod
-    def differentiate(self, result: Any, state: RunState, scale: float = 1.0, timer: Any = None) -> None:
-        """Compute a batch's gradients; all ranks must call this. `timer` is as for the training step.
+    def differentiate(
+        self, result: Any, state: RunState, scale: float = 1.0, timer: Timer = nullcontext
+    ) -> None:
+        """Compute a batch's gradients; all ranks must call this.
 
         Shared parameters get the weighted sum of the tasks' gradients, and a task's own parameters the
-        gradient of its loss, all multiplied by `scale`. Raises SpecError if the tasks share no parameter.
+        gradient of its loss, all multiplied by `scale`. ``timer("balance")`` returns a context manager around
+        what follows the first backward pass, if that can be told apart. Raises SpecError if the tasks share
+        no parameter.
         """
 
     def never_met(self) -> str | None:

@@ -160,9 +160,17 @@ class Engine(ABC):
         """Return what trains on a batch; `timer` measures its phases. A restarted engine needs a new one."""
         return TrainStep(self.session, timer)
 
-    @abstractmethod
     def join_figures(self, stage: str, ended: bool = True) -> None:
         """Replace a stage's figures by those of all ranks together, at the end of a pass."""
+        session = self.session
+        self._join(session.stages[stage].figures, ended)
+        judged = stage == TRAIN and ended and session.world.first and session.balancer is not None
+        if judged and (message := session.balancer.never_met()):
+            self._log_once.warning(message)
+
+    @abstractmethod
+    def _join(self, figures: Any, ended: bool) -> None:
+        """Replace figures by those of all ranks together."""
 
     def publish(self) -> None:
         """Write the current values into the net, for others to read."""

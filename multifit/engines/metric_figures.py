@@ -19,6 +19,7 @@ from ..spec.plan import function_name
 from ..spec.terms import MetricTerm
 from ..stages import EVALUATE, STAGES
 from . import scikit
+from .kept_arrays import KeptArrays
 
 TORCH_METRICS = "torchmetrics.metric.Metric", "torchmetrics.collections.MetricCollection"
 
@@ -95,8 +96,13 @@ def is_torchmetrics(metric: Any) -> bool:
 class MetricFigures(ABC):
     """The names and values of the figures of a `metric`, which is declared as `term`.
 
-    `measured` says whether something was measured since the last reset.
+    `measured` says whether something was measured since the last reset. `is_whole` says whether the figures
+    are computed from the whole pass, of which arrays may be `kept`; the metric itself is otherwise updated
+    batch by batch.
     """
+
+    is_whole: bool
+    kept: KeptArrays
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self.term, self.metric, self.measured = term, metric, False
@@ -164,6 +170,40 @@ class MetricFigures(ABC):
         hint = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
         returned = f"{type(self.metric).__name__} returns {counted(len(values), 'figure')}"
         return Problem("spec", f"{self.term.where}: {returned}; {hint}")
+
+    # ---- checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured; "own" is the state of a metric that is updated batch by batch."""
+        # a metric of the whole pass has no state of its own: it is computed when it is read
+        own: Any = None if self.is_whole else self.metric
+        has_state = all(hasattr(own, name) for name in ("state_dict", "load_state_dict"))
+        return {
+            "names": self.names,
+            "own": own.state_dict() if has_state else None,
+            "kept": self.kept.state() if len(self.kept) else None,
+            "measured": self.measured,
+        }
+
+    def load(self, state: Mapping[str, Any], divisible: bool) -> bool:
+        """Load what :meth:`state` returned into a metric that was just reset; return whether that is lost."""
+        self.names = state["names"]
+        self._add_kept(state)
+        if self.is_whole or not state["measured"]:
+            return False
+        if state["own"] is None or not (divisible or getattr(self.metric, "is_divisible", False)):
+            return True
+        self.metric.load_state_dict(state["own"])
+        self.measured = True
+        return False
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`state` returned in another process, if that can be added."""
+        self._add_kept(state)
+
+    def _add_kept(self, state: Mapping[str, Any]) -> None:
+        if state["kept"] is not None:
+            self.kept.merge(state["kept"])
 
     def _read(self) -> tuple[list[str], list[float]]:
         declared = list(listed(self.term.spec.names) or self.own_names())

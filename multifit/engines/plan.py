@@ -83,7 +83,6 @@ def _trainer(trainers: Any, name: str, losses: tuple[str, ...], size: Callable[[
         tuple(updated),
         sum(map(size, updated.values())),
         trainers.clip_norms.get(name),
-        trainers.calls(name) if hasattr(trainers, "calls") else None,
         losses,
         *trainers.rhythms.get(name, ()),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -41,9 +41,6 @@ class Snapshot(ABC):
     reader: str
     differing = staticmethod(differing)
     write_ranks = staticmethod(write_ranks)
-    save_figures: Callable[[Any], Any] = staticmethod(lambda figures: figures.state())
-    load_figures: Callable[..., list[str]] = staticmethod(lambda figures, *state: figures.load(*state))
-    merge_figures: Callable[[Any, Any], None] = staticmethod(lambda figures, state: figures.merge(state))
 
     def __init__(self, session: Any, trees: Trees) -> None:
         self._session, self._trees = session, trees
@@ -155,7 +152,7 @@ class Snapshot(ABC):
             carried.load(self.read_own_tree(folder, rank, CARRIED))
         measured = self.read_own_tree(folder, rank, FIGURES)
         for name, stage in session.stages.items():
-            lost = self.load_figures(stage.figures, measured[name], same)
+            lost = stage.figures.load(measured[name], same)
             if name == TRAIN and not complete:
                 why = f"the metric {NO_STATE}" if same else OTHER_RANKS
                 lines += [f'"{figure_name(TRAIN, key)}" starts from zero: {why}' for key in lost]
@@ -213,7 +210,7 @@ class Snapshot(ABC):
             for stage, labels in session.known_labels.items()
         }
         return {
-            FIGURES: {name: self.save_figures(stage.figures) for name, stage in session.stages.items()},
+            FIGURES: {name: stage.figures.state() for name, stage in session.stages.items()},
             RANDOM: random_state(),
             **({} if carried is None else {CARRIED: carried.state()}),
             LABELS: known,
@@ -238,7 +235,7 @@ class Snapshot(ABC):
         stages = self._session.stages
         for rank in range(1, ranks):
             for name, state in self.read_own_tree(folder, rank, FIGURES).items():
-                self.merge_figures(stages[name].figures, state)
+                stages[name].figures.merge(state)
         for stage in stages.values() if self._session.world.rank else ():
             stage.figures.reset_own()
         first = self._statistics()

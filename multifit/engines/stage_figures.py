@@ -67,6 +67,51 @@ class StageFigures(ABC):
         for metric in self.metrics:
             metric.reset()
 
+    # ---- checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured since the reset, as a tree; write it before the next batch."""
+        return {
+            "sums": self._sums_state(),
+            "metrics": {metric.term.key: metric.state() for metric in self.metrics},
+            "means": [means.state() for means in self.means],
+        }
+
+    def load(self, state: Mapping[str, Any], divisible: bool = True) -> list[str]:
+        """Load what :meth:`state` returned into figures that were just reset.
+
+        Returns the keys of the metrics that had measured something, and start from zero: those that are
+        updated batch by batch and have no `state_dict`, or whose states cannot be divided among ranks, if the
+        state is to be divided, and so not `divisible`.
+        """
+        metrics = state["metrics"]
+        lost = [each.term.key for each in self.metrics if each.load(metrics[each.term.key], divisible)]
+        self._load_sums(state["sums"])
+        for means, saved in zip(self.means, state["means"]):
+            means.load(saved)
+        return lost
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`state` returned in another process to what was measured.
+
+        Metrics that are updated batch by batch cannot be added, unless they are of torchmetrics.
+        """
+        self._merge_sums(state["sums"])
+        for metric in self.metrics:
+            metric.merge(state["metrics"][metric.term.key])
+
+    @abstractmethod
+    def _sums_state(self) -> dict[str, Any]:
+        """Return everything that was added up."""
+
+    @abstractmethod
+    def _load_sums(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`_sums_state` returned."""
+
+    @abstractmethod
+    def _merge_sums(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`_sums_state` returned in another process."""
+
     def release(self) -> None:
         """Discard kept arrays if the pass has ended and was read: they take memory, and need not be saved."""
         for metric in self.metrics if self.ended else ():

@@ -18,7 +18,7 @@ from ..errors import last_line, raise_problems
 from ..log_once import LogOnce
 from ..protocols import Context, Numbers
 from ..spec.plan import Plan
-from ..stages import EVALUATE, TRAIN
+from ..stages import EVALUATE
 from ..state import RunState
 from .check.dry_run import dry_run
 from .check.first_batch import check_first_batch
@@ -87,12 +87,8 @@ class Engine(engines.Engine):
     def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
         return make_plan(self.session, run, self._log_once, layers)
 
-    def join_figures(self, stage: str, ended: bool = True) -> None:
-        join_figures(self.session.world, self.session.stages[stage].figures, ended)
-        balancer = self.session.balancer
-        judged = stage == TRAIN and ended and self.session.world.first
-        if judged and balancer is not None and (message := balancer.never_met()):
-            self._log_once.warning(message)
+    def _join(self, figures: Any, ended: bool) -> None:
+        join_figures(self.session.world, figures, ended)
 
     def wait(self) -> None:
         mx.nd.waitall()

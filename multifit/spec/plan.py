@@ -261,7 +261,6 @@ class TrainerPlan:
     parameters: tuple[str, ...]
     size: int  # how many numbers the parameters hold
     clip_norm: float | None = None
-    calls: int | None = None  # calls of operators that update them; None if the optimizer decides
     losses: tuple[str, ...] = ()  # losses that train the parameters, if there are several of both
     every: int = 1  # number of batches per update
     accumulate: bool = False  # whether an update uses all these batches, as if they were one
@@ -270,10 +269,9 @@ class TrainerPlan:
         """Return what it is, its name, what it updates, and how."""
         clip = f", gradients clipped to norm {self.clip_norm:g}" if self.clip_norm is not None else ""
         by = f"; by the losses {', '.join(self.losses)}" if self.losses else ""
-        calls = f", in {counted(self.calls, 'call')}" if self.calls else ""
         summed = ", as one batch" if self.accumulate else ""
         rhythm = f", every {counted(self.every, 'batch', 'batches')}{summed}" if self.every != 1 else ""
-        options = f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{calls}{rhythm}"
+        options = f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{rhythm}"
         return (
             "trainer",
             self.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,11 @@ from torch import Tensor
 
 from ..balance import GramianMethod, compared
 from ..balance.balancer import Arrays, Balancer, LossBalancer
-from ..balance.compared import NOTHING_SHARED, ChosenParameters, Products
+from ..balance.compared import NOTHING_SHARED, ChosenParameters, Products, Timer
 from ..balance.tasks import Tasks, check_method
 from ..balance.weighing import shape_of_numbers
 from ..checks.trainers import listing
 from ..distributed import World
-from ..engines import Timer, untimed
 from ..errors import SpecError, counted, memory
 from ..protocols import Numbers
 from ..spec import TaskSpec
@@ -238,7 +238,9 @@ class GradientBalancer(compared.GradientBalancer):
         super().__init__(method, spec, TorchArrays(device, world), world, parameters)
         self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
-    def differentiate(self, result: Any, state: RunState, scale: float = 1.0, timer: Timer = untimed) -> None:
+    def differentiate(
+        self, result: Any, state: RunState, scale: float = 1.0, timer: Timer = nullcontext
+    ) -> None:
         with torch.no_grad():
             batch = Pass(result, self._branch(result, self._trained), scale, self._device)
             self._combine(result, batch, state)

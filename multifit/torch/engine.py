@@ -23,7 +23,7 @@ from ..log_once import LogOnce
 from ..protocols import Numbers
 from ..seeding import add_seeder
 from ..spec.plan import Plan
-from ..stages import EVALUATE, TRAIN
+from ..stages import EVALUATE
 from ..state import RunState
 from .batch import Batch
 from .check import DryRun, check_first_batch, dry_run, preserved
@@ -109,12 +109,8 @@ class Engine(engines.Engine):
         with self.running():
             return make_plan(self.session, run, self._log_once, layers)
 
-    def join_figures(self, stage: str, ended: bool = True) -> None:
-        self.session.stages[stage].figures.join(self.session.world, ended)
-        balancer = self.session.balancer
-        judged = stage == TRAIN and ended and self.session.world.first
-        if judged and balancer is not None and (message := balancer.never_met()):
-            self._log_once.warning(message)
+    def _join(self, figures: Any, ended: bool) -> None:
+        figures.join(self.session.world, ended)
 
     def wait(self) -> None:
         if self.session.model.device.type == "cuda":  # pragma: no cover - needs a GPU

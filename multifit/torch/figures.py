@@ -193,41 +193,15 @@ class StageFigures(stage_figures.StageFigures):
 
     # ---- checkpoints and ranks
 
-    def state(self) -> dict[str, Any]:
-        """Return what was measured since the reset: tensors on the host, and plain values; this waits."""
+    def _sums_state(self) -> dict[str, Any]:
+        sums = self._sums.state()  # on the host; this waits
         return {
-            "batches": self.batches,
-            "samples": self.samples,
-            "sums": self._sums.state(),
-            "numbers": dict(self._numbers),
-            "metrics": {metric.term.key: metric.state() for metric in self.metrics},
-            "means": [means.state() for means in self.means],
-        }
+            "batches": self.batches, "samples": self.samples, "sums": sums, "numbers": dict(self._numbers),
+        }  # fmt: skip
 
-    def load(self, state: Mapping[str, Any], divisible: bool = True) -> list[str]:
-        """Load what :meth:`state` returned into figures that were just reset.
-
-        Returns the keys of the metrics that had measured something, and start from zero: those that are
-        updated batch by batch and have no `state_dict`, or whose states cannot be divided among ranks, if the
-        state is to be divided, and so not `divisible`.
-        """
-        lost = [
-            each.term.key for each in self.metrics if each.load(state["metrics"][each.term.key], divisible)
-        ]
+    def _load_sums(self, state: Mapping[str, Any]) -> None:
         self.batches = state["batches"]
         self._merge_sums(state)
-        for means, saved in zip(self.means, state["means"]):
-            means.load(saved)
-        return lost
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what :meth:`state` returned in another process to what was measured.
-
-        Objects that are updated batch by batch cannot be added, unless they are metrics of torchmetrics.
-        """
-        self._merge_sums(state)
-        for metric in self.metrics:
-            metric.merge(state["metrics"][metric.term.key])
 
     def _merge_sums(self, state: Mapping[str, Any]) -> None:
         self.samples += state["samples"]
@@ -254,7 +228,7 @@ class StageFigures(stage_figures.StageFigures):
             if each.measured
         }
         ranks = world.gather((self.state(), alone, self._rules))
-        if any(state["samples"] for state, *_ in ranks):
+        if any(state["sums"]["samples"] for state, *_ in ranks):
             forks, device = [metric.fork() for metric in self.metrics], self._device
             joined = StageFigures(self._spec, forks, means=self.means, stage=self.stage, device=device)
             joined.complete = True

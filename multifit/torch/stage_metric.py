@@ -277,33 +277,9 @@ class StageMetric(MetricFigures):
             return list(result), [float(value) for value in result.values()]
         return result.detach().cpu().numpy() if isinstance(result, Tensor) else result
 
-    def state(self) -> dict[str, Any]:
-        """Return what was measured; "own" is the state of an object that is updated batch by batch."""
-        has_state = all(hasattr(self.metric, name) for name in ("state_dict", "load_state_dict"))
-        return {
-            "names": self.names,
-            "own": self.metric.state_dict() if has_state else None,
-            "kept": self.kept.state() if len(self.kept) else None,
-            "measured": self.measured,
-        }
-
-    def load(self, state: Mapping[str, Any], divisible: bool) -> bool:
-        """Load what :meth:`state` returned into a metric that was just reset; return whether that is lost."""
-        self._names = list(state["names"])
-        if state["kept"] is not None:
-            self.kept.merge(state["kept"])
-        if self.is_whole or not state["measured"]:
-            return False
-        if state["own"] is None or not (divisible or getattr(self.metric, "is_divisible", False)):
-            return True
-        self.metric.load_state_dict(state["own"])
-        self.measured = True
-        return False
-
     def merge(self, state: Mapping[str, Any]) -> None:
         """Add what :meth:`state` returned in another process, if that can be added."""
-        if state["kept"] is not None:
-            self.kept.merge(state["kept"])
+        super().merge(state)
         if isinstance(self.metric, TorchMetric) and state["measured"]:
             self.metric.merge(state["own"])
             self.measured = True

@@ -97,9 +97,9 @@ def test_the_plan_shows_everything(batches: Any) -> None:
         "part spread.a (8, 1) float32 measured",
         "part spread.b (8, 1) float32 minimized",
         "metric accuracy a number Accuracy(outputs.digit, labels.digit)",
-        "trainer body 2 parameters, 56 numbers SGD, learning rate 0.1, gradients clipped to norm 2, "
-        "in 1 call: body.weight, body.bias",
-        "trainer heads 3 parameters, 35 numbers Adam, learning rate 0.001, in 1 call: "
+        "trainer body 2 parameters, 56 numbers SGD, learning rate 0.1, gradients clipped to norm 2: "
+        "body.weight, body.bias",
+        "trainer heads 3 parameters, 35 numbers Adam, learning rate 0.001: "
         "digit.weight, digit.bias, size.weight",
         "frozen 1 parameter size.bias",
         "evaluating and predicting",

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...balance import compared
-from ...balance.compared import ChosenParameters, Products
+from ...balance.compared import ChosenParameters, Products, Timer
 from ...balance.tasks import Tasks
 from ...distributed import World
-from ...engines import Timer, untimed
 from ...protocols import Array, Numbers
 from ...state import RunState
 from ..compat import mx
+from ..data.arrays import new_array
+from ..in_place_call import InPlaceCall
+from ..optim.preserve_state import kept_statistics
 from ..ranks.collectives import all_reduce
-from ..step.parameter_rows import ParameterRows
 from ..step.result import StepResult
-from ..step.split_graph import measuring
+from ..step.split_graph import SharedFeatures, measuring
 from .arrays import task_losses
 
 
@@ -41,6 +44,73 @@ class FeatureGradients:
             each.backward(weights)
 
 
+class ParameterRows:
+    """The tasks' gradients of the body's parameters on one device, as rows of an array for each.
+
+    `values` are the arrays of rows, of shape (tasks, size), by parameter; batches rewrite them.
+    """
+
+    def __init__(self, features: SharedFeatures, tasks: int) -> None:
+        self._tasks, self._context = tasks, features.arrays[0].context
+        self._gradients = {each: each.grad(self._context) for each in features.parameters}
+        self.values = {
+            each: mx.nd.zeros((tasks, g.size), ctx=self._context, dtype=g.dtype)
+            for each, g in self._gradients.items()
+        }
+        pairs = [(g, self.values[each]) for each, g in self._gradients.items()]
+        self._takes = [
+            [InPlaceCall("_copyto", [g], [rows[task].reshape(g.shape)]) for g, rows in pairs]
+            for task in range(tasks)
+        ]
+        self._flat = [g.reshape((1, -1)) for g, _ in pairs]
+        self._combine = _combination(tuple([np.dtype(g.dtype).name for g, _ in pairs]))
+        self._added: list[tuple[Array, Array]] = []  # gradients to which a batch's are added, and copies
+
+    def suit(self, features: SharedFeatures) -> bool:
+        """Whether these are the gradients of the same parameters, whose arrays may have been replaced."""
+        return [*self._gradients] == features.parameters and all(
+            each.grad(self._context) is gradient for each, gradient in self._gradients.items()
+        )
+
+    def measure(self, features: SharedFeatures, every: Sequence[Any]) -> None:
+        """Run a backward pass for each task.
+
+        MXNet updates running statistics, which are among `every` parameter of the net, in the backward pass;
+        only the first pass may update them.
+        """
+        present = sorted({task for each in features.rows for task in each.tasks})
+        for task in set(range(self._tasks)).difference(present):
+            for rows in self.values.values():
+                rows[task] = 0
+        adds = [g for each, g in self._gradients.items() if each.grad_req == "add"]
+        self._added = [(gradient, gradient.copy()) for gradient in adds]
+        with ExitStack() as stack:
+            for task in present:
+                for gradient in adds:
+                    mx.nd.zeros_like(gradient, out=gradient)
+                features.backward_of(task, retains=task != present[-1])
+                for copy in self._takes[task]:
+                    copy()
+                if task == present[0]:
+                    stack.enter_context(kept_statistics(every))
+
+    def combine(self, weights: Numbers) -> None:
+        """Give the parameters the weighted sum of the tasks' gradients."""
+        factors = new_array(weights[np.newaxis], self._context, "float64")
+        self._combine(factors, *self.values.values(), out=self._flat)
+        for gradient, before in self._added:
+            gradient += before
+
+
+@cache
+def _combination(dtypes: tuple[str, ...]) -> Any:
+    """Return an operator that multiplies a vector by rows of these dtypes."""
+    factors = mx.sym.var("factors")
+    rows = [mx.sym.var(f"rows{number}") for number in range(len(dtypes))]
+    sums = [mx.sym.dot(mx.sym.cast(factors, dtype), each) for dtype, each in zip(dtypes, rows)]
+    return mx.nd.CachedOp(mx.sym.Group(sums), (("static_alloc", True),))
+
+
 class ParameterGradients(FeatureGradients):
     """Compares exact gradients of parameters, at the cost of a backward pass for each task.
 
@@ -51,13 +121,19 @@ class ParameterGradients(FeatureGradients):
     def __init__(self, chosen: ChosenParameters, parameters: Mapping[str, Any], world: World) -> None:
         self._chosen, self._world, self._parameters = chosen, world, dict(parameters)
         self._names = {parameter: name for name, parameter in parameters.items()}
-        self._by_device: dict[Any, ParameterRows] = {}  # batches rewrite them
+        self._by_device: dict[Any, ParameterRows] = {}
         self._rows: list[ParameterRows] = []  # by device, in the batches that are measured
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Products]:
         """Return the losses, and the Gramian of the gradients summed over all devices and ranks."""
         count, every = len(tasks.names), list(self._parameters.values())
-        self._rows = [each.parameter_rows(count, every, self._by_device) for each in result.features]
+        self._rows = []
+        for features in result.features:
+            context = features.arrays[0].context
+            if context not in self._by_device or not self._by_device[context].suit(features):
+                self._by_device[context] = ParameterRows(features, count)
+            self._rows.append(self._by_device[context])
+            self._rows[-1].measure(features, every)
         names = self._chosen.reached({self._names[each] for rows in self._rows for each in rows.values})
         compared = [self._of_devices(self._parameters[name], count) for name in names]
         all_reduce(self._world, compared)
@@ -94,8 +170,9 @@ class GradientBalancer(compared.GradientBalancer):
     of_features, of_parameters = FeatureGradients, ParameterGradients
 
     def differentiate(
-        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = untimed
+        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = nullcontext
     ) -> None:
-        result.differentiate()
+        if result.objectives:  # else this process has no samples
+            result.differentiate()
         with timer("balance"):
             self._combine(result, result, state)

@@ -91,6 +91,15 @@ class StageFigures(stage_figures.StageFigures):
         self.sums.clear()
         super().reset_own()
 
+    def _sums_state(self) -> dict[str, Any]:
+        return self.sums.state()
+
+    def _load_sums(self, state: Mapping[str, Any]) -> None:
+        self.sums.load(state)
+
+    def _merge_sums(self, state: Mapping[str, Any]) -> None:
+        self.sums.merge(state)
+
     def unnamed(self) -> bool:
         """Whether some metrics are computed outside of the graphs."""
         return bool(self.on_host)

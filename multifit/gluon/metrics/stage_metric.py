@@ -213,3 +213,16 @@ class StageMetric(MetricFigures):
         """Return what the metric has computed."""
         with user_code(lambda: f"{self.term.where}.get"):
             return self.metric.get()
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured, and where."""
+        return {**super().state(), "place": self.place.value}
+
+    def load(self, state: Mapping[str, Any], divisible: bool) -> bool:
+        """Load what :meth:`state` returned into a metric that was just reset; return whether that is lost."""
+        self.place = Place(state["place"])
+        return super().load(state, divisible)
+
+    def _add_kept(self, state: Mapping[str, Any]) -> None:
+        super()._add_kept(state)
+        self.keeps = self.keeps or state["kept"] is not None

@@ -156,10 +156,6 @@ class Trainers(engines.Trainers):
     def _discard(self, name: str, keeps_own_sums: bool = False) -> None:
         discard_gradients(p for p in self.learning(name) if not keeps_own_sums or p.grad_req != "add")
 
-    def calls(self, name: str) -> int | None:
-        """Return the number of calls that update a trainer's parameters; None if the trainer decides that."""
-        return self._updates[name].calls
-
 
 def start_kvstore(trainer: mx.gluon.Trainer) -> None:
     """Create the kvstore that adds up a trainer's gradients over its devices, unless that is done.

@@ -17,7 +17,6 @@ from ..compat import mx
 from ..data.arrays import new_array
 from ..optim.parameters import statistics
 from ..session import Session
-from .figures import load_figures, merge_figures, save_figures
 from .parameters import (
     NET,
     described,
@@ -65,8 +64,6 @@ class Snapshot(snapshot.Snapshot):
 
     library = "mxnet"
     net_file, final_file, reader = NET, "final.params", "net.load_parameters"
-    save_figures, load_figures = staticmethod(save_figures), staticmethod(load_figures)
-    merge_figures = staticmethod(merge_figures)
 
     def __init__(self, session: Session) -> None:
         super().__init__(session, MXNetTrees())

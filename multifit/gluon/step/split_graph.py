@@ -1,7 +1,6 @@
 """A graph that is cut where the tasks branch, and the tasks' gradients there."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -16,10 +15,8 @@ from ..compat import mx
 from ..data.arrays import new_array, size_in_bytes
 from ..graph.cut import Cut, CutLayout, cut_graph, cut_layout, has_operator, repeatable
 from ..in_place_call import InPlaceCall
-from ..optim.preserve_state import kept_statistics
 from .cached_graph import CachedGraph, as_list, has_control_flow
 from .executor import BatchArrays, BoundExecutor, Gradients, suits
-from .parameter_rows import ParameterRows
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
 
@@ -86,33 +83,11 @@ class SharedFeatures:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 
-    def parameter_rows(
-        self, tasks: int, parameters: Sequence[Any], kept: dict[Any, ParameterRows]
-    ) -> ParameterRows:
-        """Return the tasks' gradients of the body's parameters, in the rows that are kept for its device.
-
-        There is a backward pass for each task. MXNet updates running statistics, which are among
-        `parameters`, in the backward pass; only the first pass may update them.
-        """
-        context = self.arrays[0].context
-        if context not in kept or not kept[context].holds(self.parameters):
-            kept[context] = ParameterRows(self.parameters, tasks, context)
-        rows = kept[context]
-        present = sorted({task for each in self.rows for task in each.tasks})
-        rows.begin(set(range(tasks)).difference(present))
-        with ExitStack() as stack:
-            for task in present:
-                pairs = [
-                    (array, each.views[each.tasks.index(task)])
-                    for array, each in zip(self.arrays, self.rows)
-                    if task in each.tasks
-                ]
-                rows.clear_added()
-                mx.autograd.backward(*map(list, zip(*pairs)), task != present[-1], self._train_mode)
-                rows.take(task)
-                if task == present[0]:
-                    stack.enter_context(kept_statistics(parameters))
-        return rows
+    def backward_of(self, task: int, retains: bool) -> None:
+        """Pass the gradients of one task back through the body; autograd `retains` it for another pass."""
+        heads = [each.views[each.tasks.index(task)] if task in each.tasks else None for each in self.rows]
+        pairs = [pair for pair in zip(self.arrays, heads) if pair[1] is not None]
+        mx.autograd.backward(*map(list, zip(*pairs)), retains, self._train_mode)
 
 
 @cache

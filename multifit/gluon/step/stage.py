@@ -195,16 +195,12 @@ class Stage:
 
     def state(self) -> dict[str, Any]:
         """Return what was measured since the reset, and what is carried to the next batch."""
-        from ..snapshot.figures import save_figures
-
         carried = None if self.carried is None else self.carried.state()
-        return {"figures": save_figures(self.figures), "carried": carried}
+        return {"figures": self.figures.state(), "carried": carried}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned into a stage that was just reset."""
-        from ..snapshot.figures import load_figures
-
-        load_figures(self.figures, state["figures"])
+        self.figures.load(state["figures"])
         if self.carried is not None:
             self.carried.load(state["carried"])
 

@@ -1,4 +1,4 @@
-"""Iterating over loaders and DataIters: again and again, from within an epoch, each sample once in a pass."""
+"""Loaders are read by index, again and again, and within an epoch; DataIters yield each sample once."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,68 +15,197 @@ from multifit.engines.batch import arrays_in, as_numpy
 from multifit.engines.loaders import Loaders, iterate, iterate_from, repeat, replay_epochs
 from multifit.engines.reader import Reader
 from multifit.errors import DataError
-from multifit.gluon.compat import mx
+from multifit.gluon.data.loaders import by_index
 from multifit.seeding import random_state, set_random_state
 from tests.common.data import Limited, Repeating, Scaling
 
+import mxnet as mx  # isort: skip
+from mxnet.gluon.data import (
+    ArrayDataset,
+    BatchSampler,
+    DataLoader,
+    FilterSampler,
+    RandomSampler,
+    SimpleDataset,
+)  # isort: skip  # fmt: skip
 
-def take(iterator: Iterator[Any], count: int) -> list[Any]:
-    return [batch for batch, _ in zip(iterator, range(count))]
+# -------------------------------------------------------------------------------------------------- by index
+
+N = 11
+DTYPES = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
 
 
-def data_iter() -> Any:
-    return mx.io.NDArrayIter(np.arange(6.0), batch_size=2)
+def column(dtype: str = "float32", *shape: int) -> np.ndarray:
+    values = np.random.RandomState(1).randint(0, 100, (N, *shape))
+    return (values % 2 == 0) if dtype == "bool" else values.astype(dtype)
+
+
+def images() -> np.ndarray:
+    return np.random.RandomState(2).randn(N, 3, 2).astype("float32")
+
+
+class Batches:
+    """A batch sampler that yields what it is called with."""
+
+    def __init__(self, *batches: Any) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+
+def pairs(**options: Any) -> Any:
+    return DataLoader(ArrayDataset(images(), mx.nd.array(column("int32", 2))), **options)
+
+
+def shuffled(*columns: Any) -> Any:
+    data = columns[0] if len(columns) == 1 else ArrayDataset(*columns)
+    return DataLoader(data, 4, shuffle=True)
+
+
+BY_INDEX: dict[str, Callable[[], Any]] = {
+    "every dtype": lambda: shuffled(
+        *(column(dtype, *shape) for dtype in DTYPES for shape in ((), (4,))),
+        *(mx.nd.array(column(dtype, 4), dtype=dtype) for dtype in DTYPES),
+    ),
+    "one column": lambda: shuffled(ArrayDataset(images())),
+    "a vector on a device among columns": lambda: shuffled(images(), mx.nd.array(column())),
+    "an array": lambda: shuffled(images()),
+    "an NDArray": lambda: shuffled(mx.nd.array(images())),
+    "SimpleDatasets within": lambda: shuffled(SimpleDataset(SimpleDataset(images())), column()),
+    "a SimpleDataset around": lambda: shuffled(SimpleDataset(ArrayDataset(images(), column()))),
+    "transposed": lambda: shuffled(np.ascontiguousarray(images().T).T, column()[::-1]),
+    "another CPU": lambda: shuffled(mx.nd.array(images(), mx.cpu(1)), column()),
+    "in order": lambda: pairs(batch_size=4),
+    "rollover": lambda: pairs(batch_size=4, shuffle=True, last_batch="rollover"),
+    "sampler": lambda: pairs(batch_size=3, sampler=FilterSampler(lambda i: i % 3, range(N))),
+    "batch sampler": lambda: pairs(batch_sampler=BatchSampler(RandomSampler(N), 5, "keep")),
+    "user-defined": lambda: pairs(batch_sampler=Batches([-1, -2, -N], (3, np.int32(3), 1), range(5))),
+    "auto_reload": lambda: pairs(batch_size=4, shuffle=True, auto_reload=True),
+}
+
+
+def plain(batch: Any) -> Any:
+    """Return a batch's types, devices and bytes."""
+    if isinstance(batch, list):
+        return [plain(array) for array in batch]
+    return type(batch), batch.dtype, batch.shape, batch.context, batch.asnumpy().tobytes()
+
+
+@pytest.mark.parametrize("make", BY_INDEX.values(), ids=BY_INDEX)
+@pytest.mark.parametrize("context", [mx.cpu(0), mx.Context("cpu_shared", 0)], ids=str)
+def test_batches_by_index_are_those_of_the_loader(make: Callable[[], Any], context: Any) -> None:
+    with context:
+        found = []
+        for data, read in ((make(), iter), (make(), iterate)):
+            np.random.seed(3)
+            batches = [plain(batch) for _ in range(3) for batch in read(data)]
+            found.append((batches, np.random.get_state()[2], np.random.rand()))
+        assert found[0] == found[1] and found[0][0] and by_index(data) is not None
+
+
+class Lazy(ArrayDataset):
+    """A user-defined data set."""
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(part + 1 for part in super().__getitem__(index))
+
+
+class Mine(DataLoader):
+    """A user-defined loader."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield "mine"
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "a list": lambda: [images()],
+    "a subclass": lambda: Mine(images(), 4),
+    "threads": lambda: DataLoader(images(), 4, num_workers=1, thread_pool=True),
+    "batchify": lambda: DataLoader(images(), 4, batchify_fn=list),
+    "a user-defined data set": lambda: DataLoader(Lazy(images(), column()), 4),
+    "transformed": lambda: DataLoader(ArrayDataset(images(), column()).transform_first(lambda x: x * 2), 4),
+    "lists": lambda: DataLoader(ArrayDataset([1.0, 2.0], images()[:2]), 1),
+    "a vector on a device": lambda: DataLoader(mx.nd.arange(N), 4),
+    "sparse": lambda: DataLoader(mx.nd.array(images()[:, 0]).tostype("csr"), 4),
+    "another byte order": lambda: DataLoader(images().astype(">f4"), 4),
+    "objects": lambda: DataLoader(np.array([images()[0], "x"], object), 1),
+    "a dtype that MXNet lacks": lambda: DataLoader(column("uint16"), 4),
+    "empty rows": lambda: DataLoader(np.zeros((3, 0), "float32"), 1),
+    "pinned": lambda: DataLoader(images(), 4, pin_memory=True),
+}
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_other_loaders_are_not_read_by_index(make: Callable[[], Any]) -> None:
+    assert by_index(make()) is None
+
+
+@pytest.mark.parametrize("index", [[slice(0, 2)], [[0, 1]], [True, True], [N], [-N - 1], []], ids=str)
+def test_an_unusual_index_is_passed_to_the_data_set(index: Any) -> None:
+    outcomes = []
+    for read in (iter, iterate):
+        try:
+            outcomes.append(
+                [plain(each) for each in read(DataLoader(images(), batch_sampler=Batches(index)))]
+            )
+        except Exception as error:
+            outcomes.append([type(error), str(error)])
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("array", [np.array, mx.nd.array], ids=["numpy", "ndarray"])
+def test_batch_and_data_share_no_memory(array: Callable[..., Any]) -> None:
+    data = array(images())
+    for batch in iterate(DataLoader(data, 4)):
+        batch[:] = -1.0
+    assert np.array_equal(as_numpy(data), images())
+    batches = list(iterate(DataLoader(data, 4)))
+    data[:] = 7.0
+    assert np.array_equal(np.concatenate([b.asnumpy() for b in batches]), images())
+
+
+# ---------------------------------------------------------------------------------- passes, and parts of them
 
 
 def first_values(batches: Any) -> list[float]:
     return [float(batch.data[0][0].asscalar()) for batch in batches]
 
 
-def test_repeat_starts_again_at_the_end() -> None:
-    assert take(repeat([1, 2, 3]), 7) == [1, 2, 3, 1, 2, 3, 1]
-    assert first_values(take(repeat(data_iter()), 5)) == [0, 2, 4, 0, 2]
+def test_loaders_begin_again() -> None:
+    data = mx.io.NDArrayIter(np.arange(6.0), batch_size=2)
+    assert list(islice(repeat([1, 2, 3]), 7)) == [1, 2, 3, 1, 2, 3, 1]
+    assert first_values(islice(repeat(data), 5)) == [0, 2, 4, 0, 2]
+    assert first_values(Loaders().iterate(data, None)) == [0, 2, 4]  # where mxnet is not imported
 
 
 def test_a_first_batch_that_was_looked_at_is_yielded() -> None:
     first, batches = Reader(ALONE).peek_first([1, 2], "data")
-    assert first == 1
-    assert list(batches) == [1, 2]
-
-
-def test_where_mxnet_is_not_imported_iterators_are_reset_too() -> None:
-    data = data_iter()
-    list(data)
-    assert first_values(Loaders().iterate(data, None)) == [0, 2, 4]
-
-
-def refreshed(*arguments: Any, **options: Any) -> Any:
-    """Return a loader whose next pass was asked for ahead."""
-    data = mx.gluon.data.DataLoader(*arguments, **options)
-    data.refresh()
-    return data
-
-
-AHEAD = {"auto_reload": partial(mx.gluon.data.DataLoader, auto_reload=True), "refresh": refreshed}
+    assert first == 1 and list(batches) == [1, 2]
+    for data in ([], iter([]), 3):
+        with pytest.raises(DataError, match="data"):
+            Reader(ALONE).peek_first(data, "data")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("batchify", [None, list], ids=["read by index", "own batchify"])
-@pytest.mark.parametrize("make", AHEAD.values(), ids=AHEAD)
-def test_each_pass_over_a_loader_that_prefetches_is_whole(make: Any, batchify: Any) -> None:
-    data = make(np.arange(14.0).reshape(7, 2), 3, batchify_fn=batchify)
-    next(iter(iterate(data)))  # as a check reads the first batch only
+@pytest.mark.parametrize("reloads", [True, False], ids=["auto_reload", "refresh"])
+def test_each_pass_over_a_loader_that_prefetches_is_whole(reloads: bool, batchify: Any) -> None:
+    data = DataLoader(np.arange(14.0).reshape(7, 2), 3, batchify_fn=batchify, auto_reload=reloads)
+    if not reloads:
+        data.refresh()  # asks for the next pass ahead
+    next(iterate(data))  # as a check reads the first batch only
     passes = [sum(map(len, iterate(data))) for _ in range(3)]
     assert [*passes, sum(map(len, data))] == [7] * 4
 
 
-@pytest.mark.parametrize("kind", [mx.gluon.data.DataLoader, Repeating, Limited, Scaling])
+@pytest.mark.parametrize("kind", [DataLoader, Repeating, Limited, Scaling])
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_the_rest_of_an_epoch_of_a_loader(kind: Any, workers: int) -> None:
     """It is what followed in the epoch, also of a subclass that has not one batch for each of its sampler."""
-    samples = mx.gluon.data.ArrayDataset(np.arange(14.0).reshape(7, 2), np.arange(7.0))
+    samples = ArrayDataset(np.arange(14.0).reshape(7, 2), np.arange(7.0))
     data = kind(samples, 2, shuffle=True, num_workers=workers)
-    states = [random_state()]
-    whole = []
+    states, whole = [random_state()], []
     for batch in iterate(data, 0):
         whole.append([array.asnumpy().tolist() for array in batch])
         states.append(random_state())
@@ -88,28 +217,18 @@ def test_the_rest_of_an_epoch_of_a_loader(kind: Any, workers: int) -> None:
 
 @pytest.mark.parametrize("last_batch", ["keep", "rollover"])
 def test_replayed_epochs_lead_to_the_same_epoch(last_batch: str) -> None:
-    def make() -> Any:
-        return mx.gluon.data.DataLoader(np.arange(7.0), 2, shuffle=True, last_batch=last_batch)
-
-    def epoch(data: Any) -> list[Any]:
+    def epoch(data: Any, number: int) -> list[Any]:
+        np.random.seed(number)
         return [array.asnumpy().tolist() for array in iterate(data)]
 
-    np.random.seed(9)
-    data = make()
-    for number in range(3):
-        np.random.seed(number)
-        expected = epoch(data)
+    data, resumed = (DataLoader(np.arange(7.0), 2, shuffle=True, last_batch=last_batch) for _ in range(2))
+    expected = [epoch(data, number) for number in range(3)][-1]
     np.random.seed(99)  # as a new process may have drawn other numbers
-    resumed = make()
     replay_epochs(resumed, 2, np.random.seed)
-    np.random.seed(2)
-    assert epoch(resumed) == expected
+    assert epoch(resumed, 2) == expected
 
 
-@pytest.mark.parametrize("data", [[], iter([]), 3])
-def test_peek_first_needs_a_batch(data: Any) -> None:
-    with pytest.raises(DataError, match="data"):
-        Reader(ALONE).peek_first(data, "data")
+# ------------------------------------------------------------------------------------------ MXNet's iterators
 
 
 def csv(path: Path, rows: int, size: int, **options: Any) -> Any:
@@ -124,7 +243,7 @@ def libsvm(path: Path, rows: int, size: int) -> Any:
     return mx.io.LibSVMIter(data_libsvm=str(file), data_shape=(2,), batch_size=size)
 
 
-def images(path: Path, rows: int, size: int, **options: Any) -> Any:
+def records(path: Path, rows: int, size: int, **options: Any) -> Any:
     file = str(path / "x.rec")
     record = mx.recordio.MXRecordIO(file, "w")
     for i in range(rows):
@@ -135,52 +254,44 @@ def images(path: Path, rows: int, size: int, **options: Any) -> Any:
     return mx.io.ImageRecordIter(path_imgrec=file, data_shape=(3, 4, 4), batch_size=size, **options)
 
 
-def arrays(rows: int, size: int, kind: Any = mx.io.NDArrayIter, **options: Any) -> Any:
-    return kind(np.column_stack([np.arange(rows)] * 2), batch_size=size, **options)
+def arrays(path: Path | None, rows: int, size: int, **options: Any) -> Any:
+    return mx.io.NDArrayIter(np.column_stack([np.arange(rows)] * 2), batch_size=size, **options)
 
 
 ITERATORS: dict[str, Callable[[Path, int, int], Any]] = {
     "CSV": csv,
-    "CSV, padded": lambda *a: csv(*a, round_batch=False),
+    "CSV, padded": partial(csv, round_batch=False),
     "LibSVM": libsvm,
-    "images": images,
-    "images, shuffled": lambda *a: images(*a, shuffle=True, seed=1),
-    "arrays": lambda path, *a: arrays(*a),
-    "arrays, shuffled": lambda path, *a: arrays(*a, shuffle=True),
+    "images": records,
+    "images, shuffled": partial(records, shuffle=True, seed=1),
+    "arrays": arrays,
+    "arrays, shuffled": partial(arrays, shuffle=True),
     "prefetched CSV": lambda *a: mx.io.PrefetchingIter(csv(*a)),
-    "prefetched arrays": lambda path, *a: mx.io.PrefetchingIter(arrays(*a)),
+    "prefetched arrays": lambda *a: mx.io.PrefetchingIter(arrays(*a)),
 }
+CASES = [(name, 110, 4) for name in ITERATORS]
+CASES += [(name, 10, 4) for name in ITERATORS if "arrays" in name or "padded" in name]
+CASES += [(name, 12, 4) for name in ("CSV", "LibSVM", "images")]
 
 
 def samples(batches: Any) -> list[int]:
     """Return the number of each sample, from the largest value in its row."""
     values = [arrays_in(batch, 0, as_numpy)[0] for batch in batches]
-    return [round(row.max()) for value in values for row in value]
-
-
-CASES = [(name, 110, 4) for name in ITERATORS]
-CASES += [(name, 10, 4) for name in ITERATORS if "arrays" in name or "padded" in name]
-CASES += [(name, 12, 4) for name in ("CSV", "LibSVM", "images")]
+    return sorted(round(row.max()) for value in values for row in value)
 
 
 @pytest.mark.parametrize(("name", "rows", "size"), CASES)
 def test_every_epoch_holds_each_sample_once(tmp_path: Path, name: str, rows: int, size: int) -> None:
     """Except of MXNet's iterators over files of few batches that are read to their end ahead."""
     data = ITERATORS[name](tmp_path, rows, size)
-    epochs = [sorted(samples(iterate(data))) for _ in range(4)]
+    for taken in (1, 9) if rows == 110 else ():
+        list(islice(iterate(data), taken))  # passes that are left early
+    epochs = [samples(iterate(data)) for _ in range(4)]
     assert epochs == [epochs[0]] * 4 and len(set(epochs[0])) == rows
-
-
-@pytest.mark.parametrize("taken", [1, 2, 9])
-def test_an_epoch_after_part_of_one(tmp_path: Path, taken: int) -> None:
-    data = csv(tmp_path, 110, 4)
-    for _ in range(3):
-        list(islice(iterate(data), taken))
-        assert sorted(samples(iterate(data))) == list(range(110))
 
 
 @pytest.mark.parametrize("rows", [5, 10])
 def test_rows_that_roll_over_are_no_padding(rows: int) -> None:
-    data = arrays(rows, 4, last_batch_handle="roll_over")
+    data = arrays(None, rows, 4, last_batch_handle="roll_over")
     counts = Counter(number for _ in range(4) for number in samples(iterate(data)))
     assert counts == dict.fromkeys(range(rows), 4)

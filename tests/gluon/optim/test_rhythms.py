@@ -124,7 +124,7 @@ def test_the_plan_says_how_often() -> None:
     plan = MultiEstimator(two_heads(), digit_spec(), trainers(3, True)).check(BATCHES)
     assert [(t.every, t.accumulate) for t in plan.trainers] == [(3, True), (1, False)]
     row = plan.trainers[0].row()[3]
-    assert row.startswith("SGD, learning rate 0.05, in 1 call, every 3 batches, as one batch: ")
+    assert row.startswith("SGD, learning rate 0.05, every 3 batches, as one batch: ")
     assert "every" not in plan.trainers[1].row()[3]
 
 

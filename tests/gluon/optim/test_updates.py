@@ -1,133 +1,148 @@
-"""FusedUpdate equals the trainer's own update, in fewer calls."""
+"""FusedUpdate equals the trainer's own update, whatever changes between two batches."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from multifit.gluon.optim import updates
 from multifit.gluon.optim.handle import TrainerHandle
-from multifit.gluon.optim.updates import GROUP_SIZE, FusedUpdate
+from multifit.gluon.optim.updates import FusedUpdate
 from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
 
-SIZES = [(3, 4), (4,), (110, 100), (1,), (70, 70), (5, 2)]  # among them one that is large for each optimizer
+SIZES = [(3, 4), (21,), (1,), (5, 6), (2,), (4,), (3,)]
 
 
-def make_parameters(contexts: list[Any], sizes: list[tuple[int, ...]] = SIZES, **options: Any) -> list[Any]:
+@pytest.fixture(autouse=True)
+def _groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are two large arrays, and more small ones than a group has."""
+    monkeypatch.setattr(updates, "SMALL", 20)
+    monkeypatch.setattr(updates, "GROUP_SIZE", 4)
+
+
+def a_trainer(optimizer: Any, options: Any = None, contexts: Any = ONE, falls: bool = False) -> Any:
     parameters = []
-    for i, shape in enumerate(sizes):
-        parameter = gluon.Parameter(f"p{i}_weight", shape=shape, **options)
-        values = mx.init.Constant(nd.array(np.random.RandomState(i).normal(size=shape)))
-        parameter.initialize(values, contexts)
-        parameters.append(parameter)
-    return parameters
+    for i, shape in enumerate(SIZES):
+        parameters.append(gluon.Parameter(f"p{i}_weight", shape=shape))
+        values = nd.array(np.random.RandomState(i).normal(size=shape))
+        parameters[-1].initialize(mx.init.Constant(values), contexts)
+    parameters[2].lr_mult, parameters[1].wd_mult = 0.5, 2.0
+    options = dict(options or {})
+    if falls:
+        options["lr_scheduler"] = mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=options["learning_rate"])
+    return gluon.Trainer(parameters, optimizer, options, update_on_kvstore=False)
 
 
-def backward(parameters: list[Any], step: int, skip: int | None = None) -> None:
-    random = np.random.RandomState(100 + step)
+def backward(trainer: Any, step: int, skip: int | None = None) -> None:
+    random, totals = np.random.RandomState(100 + step), []
     with autograd.record():
-        totals = []
-        for i, parameter in enumerate(parameters):
+        for i, parameter in enumerate(trainer._params):
             factors = random.normal(size=parameter.shape)
-            if i != skip:
-                for data in parameter.list_data():
-                    totals.append((data * data * nd.array(factors, ctx=data.context)).sum())
+            for data in parameter.list_data() if i != skip else ():
+                totals.append((data * data * nd.array(factors, ctx=data.context)).sum())
     autograd.backward(totals)
+    trainer.allreduce_grads()
 
 
-class Twins:
-    """Two equal sets of parameters with equal trainers: ours is updated by FusedUpdate, theirs by itself."""
-
-    def __init__(self, optimizer: str, options: dict[str, Any], contexts: Any = ONE) -> None:
-        made = [self._make(optimizer, **options, contexts=contexts) for _ in range(2)]
-        (self.ours, self.trainer), (self.theirs, self.other) = made
-        self.update = FusedUpdate(self.trainer)
-
-    def _make(self, optimizer: str, contexts: Any, falling: bool = False, **options: Any) -> Any:
-        parameters = make_parameters(contexts)
-        parameters[1].lr_mult, parameters[2].wd_mult = 0.5, 2.0
-        if falling:
-            rate = options["learning_rate"]
-            options["lr_scheduler"] = mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=rate)
-        return parameters, gluon.Trainer(parameters, optimizer, options, update_on_kvstore=False)
-
-    def step(self, step: int, skip: int | None = None, scale: float = 1.0) -> None:
-        for parameters, trainer in ((self.ours, self.trainer), (self.theirs, self.other)):
-            backward(parameters, step, skip)
-            trainer.allreduce_grads()
-            trainer._scale = scale
-        self.update()
-        self.other.update(1, ignore_stale_grad=True)
-
-    def check(self) -> None:
-        for ours, theirs in zip(self.ours, self.theirs):
-            for a, b in zip(ours.list_data(), theirs.list_data()):
-                np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-5, atol=1e-5)
+def train_twins(
+    optimizer: str,
+    options: dict[str, Any],
+    contexts: Any = ONE,
+    change: Callable[[Any, int], object] = lambda trainer, step: None,
+    skips: bool = False,
+    falls: bool = False,
+) -> tuple[Any, Any]:
+    """Train twice, once with FusedUpdate; return its trainer and the other one, whose values are equal."""
+    ours, theirs = (a_trainer(optimizer, options, contexts, falls) for _ in range(2))
+    update = FusedUpdate(ours)
+    for step in range(6):
+        for trainer in (ours, theirs):
+            backward(trainer, step, skip=step if skips and step % 2 else None)
+            change(trainer, step)
+        update()
+        theirs.update(1, ignore_stale_grad=True)
+        assert not any(data._fresh_grad for p in ours._params for data in p.list_data())
+    for a, b in zip(ours._params, theirs._params):
+        for mine, other in zip(a.list_data(), b.list_data()):
+            np.testing.assert_allclose(mine.asnumpy(), other.asnumpy(), rtol=1e-5, atol=1e-5)
+    return ours, theirs
 
 
 SGD, ADAM = {"learning_rate": 0.05, "momentum": 0.9}, {"learning_rate": 0.01}
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "options", "contexts"),
+    ("optimizer", "options", "contexts", "falls"),
     [
-        ("sgd", {"learning_rate": 0.05}, ONE),
-        ("sgd", {**SGD, "wd": 0.01, "clip_gradient": 0.5}, TWO),
-        ("sgd", {"learning_rate": 0.05, "momentum": -0.5}, TWO),
-        ("sgd", {"falling": True, "learning_rate": 0.05, "momentum": np.float32(0.5)}, ONE),
-        ("adam", {**ADAM, "beta1": 0.5, "epsilon": 1e-4, "clip_gradient": 0.1}, ONE),
-        ("adam", {**ADAM, "wd": 0.05}, ONE),
-        ("adam", {"falling": True, "learning_rate": 0.05}, TWO),
-        ("adamw", {**ADAM, "wd": 0.05}, TWO),
-        ("adamw", {"falling": True, "learning_rate": 0.05, "wd": 0.0, "clip_gradient": 0.1}, ONE),
-        ("rmsprop", {"learning_rate": 0.01}, ONE),
+        ("sgd", {"learning_rate": 0.05}, ONE, False),
+        ("sgd", {**SGD, "wd": 0.01, "clip_gradient": 0.5}, TWO, False),
+        ("sgd", {"learning_rate": 0.05, "momentum": -0.5}, TWO, False),
+        ("sgd", {"learning_rate": 0.05, "momentum": np.float32(0.5)}, ONE, True),
+        ("adam", {**ADAM, "beta1": 0.5, "epsilon": 1e-4, "clip_gradient": 0.1}, ONE, False),
+        ("adam", {**ADAM, "wd": 0.05}, ONE, False),
+        ("adam", {"learning_rate": 0.05}, TWO, True),
+        ("adamw", {**ADAM, "wd": 0.05}, TWO, False),
+        ("adamw", {"learning_rate": 0.05, "wd": 0.0, "clip_gradient": 0.1}, ONE, True),
+        ("rmsprop", {"learning_rate": 0.01}, ONE, False),
     ],
     ids=str,
 )
-def test_equals_the_trainers_own_update(optimizer: str, options: dict[str, Any], contexts: Any) -> None:
-    twins = Twins(optimizer, options, contexts)
-    for step in range(7):
-        twins.step(step, skip=step % 5)  # now and then a parameter is not reached
-        assert not any(data._fresh_grad for parameter in twins.ours for data in parameter.list_data())
-    twins.check()
-    one, other = twins.trainer, twins.other
-    assert one.optimizer.num_update == other.optimizer.num_update
-    assert one.optimizer._all_index_update_counts == other.optimizer._all_index_update_counts
-    assert one.learning_rate == other.learning_rate
+def test_equals_the_trainers_own_update(
+    optimizer: str, options: dict[str, Any], contexts: Any, falls: bool
+) -> None:
+    """Also where a batch does not reach a parameter now and then."""
+    ours, theirs = train_twins(optimizer, options, contexts, skips=True, falls=falls)
+    assert ours.optimizer.num_update == theirs.optimizer.num_update
+    assert ours.optimizer._all_index_update_counts == theirs.optimizer._all_index_update_counts
+    assert ours.learning_rate == theirs.learning_rate
+
+
+def set_momentum(trainer: Any, value: float) -> None:
+    TrainerHandle("sgd", trainer).momentum = value
+
+
+def set_options(trainer: Any, step: int) -> None:
+    trainer.set_learning_rate(0.01 * (step + 1))
+    trainer.optimizer.wd, trainer.optimizer.clip_gradient = 0.1 * (step % 2), 0.5 * (step // 3) or None
+    trainer._params[0].lr_mult, trainer._params[1].wd_mult = 1 + step, step
+
+
+def set_scale(trainer: Any, step: int) -> None:
+    trainer._scale = (1.0, 0.0, 0.5)[step % 3]  # MXNet's operator for AdamW skips an update at 0
+
+
+CHANGES: dict[str, tuple[Any, list[str]]] = {
+    "options": (set_options, ["sgd", "adam", "adamw"]),
+    "scale of gradients": (set_scale, ["sgd", "adam", "adamw"]),
+    "momentum to 0 and back": (lambda t, step: set_momentum(t, 0.9 * (step % 2)), ["sgd"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "optimizer"), [(name, each) for name, (_, all_) in CHANGES.items() for each in all_]
+)
+def test_what_changes_between_batches_counts(change: str, optimizer: str) -> None:
+    train_twins(optimizer, SGD if optimizer == "sgd" else ADAM, change=CHANGES[change][0])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_states_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
-    twins, path = Twins(optimizer, SGD if optimizer == "sgd" else ADAM), str(tmp_path / "states")
-    for step in range(3):
-        twins.step(step)
-    twins.trainer.save_states(path)
-    for trainer in (twins.other, twins.trainer):  # and back: what was loaded is used from then on
-        trainer.load_states(path)
-    twins.step(3)
-    twins.check()
+def test_states_and_arrays_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
+    """Loaded states, and the arrays of a parameter whose gradients were requested anew, are used."""
 
+    def change(trainer: Any, step: int) -> None:
+        if step == 2:
+            trainer.save_states(str(tmp_path / "states"))
+        if step == 4:
+            trainer.load_states(str(tmp_path / "states"))
+            trainer._params[0].grad_req, trainer._params[1].grad_req = "null", "add"
+            trainer._params[0].grad_req = "write"
 
-@pytest.mark.parametrize("first", [0.9, 0.0])
-def test_momentum_that_changes_between_steps(first: float) -> None:
-    twins = Twins("sgd", {**SGD, "momentum": first})
-    for step in range(4):
-        twins.step(step)
-        for trainer in (twins.trainer, twins.other):
-            TrainerHandle("sgd", trainer).momentum = 0.9 * (step % 2 == (first == 0.9))
-    twins.check()
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_a_gradient_scale_of_0(optimizer: str) -> None:
-    """MXNet's operator for AdamW skips the update then; the optimizers decay their means and move on."""
-    twins = Twins(optimizer, ADAM)
-    for step in range(3):
-        twins.step(step, scale=float(step != 1))
-    twins.check()
+    train_twins(optimizer, SGD if optimizer == "sgd" else ADAM, change=change)
 
 
 class Own(mx.optimizer.SGD):
@@ -138,19 +153,14 @@ class Own(mx.optimizer.SGD):
             each[:] = 7
 
 
-def test_user_defined_optimizers_and_trainers_update_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters, asked = make_parameters(ONE), []
-    update = FusedUpdate(gluon.Trainer(parameters, Own(), update_on_kvstore=False))
-    assert update.calls is None
-    backward(parameters, 0)
-    update()
-    assert all((p.data() == 7).asnumpy().all() for p in parameters)
-    kind = type("Mine", (gluon.Trainer,), {"_update": lambda self, ignore_stale_grad: asked.append(self)})
-    FusedUpdate(own := kind(parameters, "sgd", update_on_kvstore=False))()
-    trainer = gluon.Trainer(parameters, "sgd", update_on_kvstore=False)
-    monkeypatch.setattr(gluon.Trainer, "update", lambda self, *args, **options: asked.append(self))
+def test_optimizers_and_trainers_of_users_update_by_themselves() -> None:
+    trainer, asked = a_trainer(Own()), []
+    backward(trainer, 0)
     FusedUpdate(trainer)()
-    assert asked == [own, trainer]
+    assert all((p.data() == 7).asnumpy().all() for p in trainer._params)
+    kind = type("Mine", (gluon.Trainer,), {"_update": lambda self, ignore_stale_grad: asked.append(self)})
+    FusedUpdate(own := kind(trainer._params, "sgd", update_on_kvstore=False))()
+    assert asked == [own]
 
 
 @pytest.mark.parametrize(
@@ -163,25 +173,15 @@ def test_user_defined_optimizers_and_trainers_update_by_themselves(monkeypatch: 
     ids=["sparse", "float64", "amp"],
 )
 def test_special_parameters_are_left_to_the_trainer(options: Any, overflow: bool, moved: list[bool]) -> None:
-    (parameter,) = make_parameters(ONE, [(4, 3)], **options)
+    parameter = gluon.Parameter("weight", shape=(4, 3), **options)
+    parameter.initialize(mx.init.One())
     trainer = gluon.Trainer([parameter], "sgd", {"learning_rate": 1.0}, update_on_kvstore=False)
     if overflow:
         trainer._amp_loss_scaler = SimpleNamespace(has_overflow=lambda params: True)
-    update = FusedUpdate(trainer)
-    assert update.calls is None
-    before = parameter.data().asnumpy()
     with autograd.record():
+        total = parameter.data() * 3
         if "grad_stype" in options:  # of row 1
             total = nd.Embedding(nd.array([1]), parameter.data(), input_dim=4, output_dim=3, sparse_grad=True)
-        else:
-            total = parameter.data() * 3
     total.backward()
-    update()
-    assert (parameter.data().asnumpy() != before).any(axis=1).tolist() == moved
-
-
-def test_the_number_of_calls() -> None:
-    many = make_parameters(ONE, [(2,)] * (GROUP_SIZE + 1) + [(110, 100)])
-    assert FusedUpdate(gluon.Trainer(many, "sgd", update_on_kvstore=False)).calls == 3
-    for name in ("adam", "adamw"):
-        assert FusedUpdate(gluon.Trainer(many[:5], name, update_on_kvstore=False)).calls == 1
+    FusedUpdate(trainer)()
+    assert (parameter.data().asnumpy() != 1).any(axis=1).tolist() == moved

@@ -63,8 +63,9 @@ def begin(estimator: Any) -> None:
 
 def train(estimator: Any, batches: list[Any], first: int = 0) -> None:
     """Train; each step has a seed of its own, counted from `first`."""
-    for number, batch in enumerate(batches, first):
-        mx.random.seed(100 + number)
+    for step, batch in enumerate(batches, first):
+        estimator.state.seed, estimator.state.step = 100, step
+        estimator.reseed()
         estimator.fit_batch(batch)
 
 

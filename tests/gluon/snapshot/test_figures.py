@@ -18,11 +18,9 @@ import mxnet as mx  # isort: skip
 def carry_over(folder: Path, one: Any, other: Any, stage: str = "train", divisible: bool = True) -> list[str]:
     """Write the figures of one estimator, and load them in another; return the metrics that start anew."""
     snapshot = one._engine.snapshot
-    snapshot.write_tree(folder, "stage", snapshot.save_figures(figures(one, stage)))
+    snapshot.write_tree(folder, "stage", figures(one, stage).state())
     begin(other)
-    lost: list[str] = snapshot.load_figures(
-        figures(other, stage), snapshot.read_tree(folder, "stage"), divisible
-    )
+    lost: list[str] = figures(other, stage).load(snapshot.read_tree(folder, "stage"), divisible)
     return lost
 
 

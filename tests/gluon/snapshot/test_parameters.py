@@ -1,6 +1,8 @@
 """Parameters are saved in Gluon's format and restored into nets in any state."""
 
 import errno
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from multifit.gluon.snapshot import parameters as files
 from multifit.gluon.snapshot.parameters import read_parameters, write_parameters
 from tests.common.full_disk import full_disk
 from tests.common.grids import ONE, TWO
+from tests.common.nets import sequential
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
@@ -19,13 +22,13 @@ BATCH = np.random.RandomState(0).randn(4, 6).astype("float32")
 
 
 def make(known: bool = False) -> Any:
-    net = nn.HybridSequential()
-    net.add(nn.Dense(5, in_units=6 if known else 0), nn.BatchNorm(in_channels=5 if known else 0))
-    net.add(nn.Dense(2, in_units=5 if known else 0))
-    return net
+    sizes = (6, 5, 5) if known else (0, 0, 0)
+    return sequential(
+        nn.Dense(5, in_units=sizes[0]), nn.BatchNorm(in_channels=sizes[1]), nn.Dense(2, in_units=sizes[2])
+    )
 
 
-def initialised(contexts: Any = ONE, net: Any = None) -> Any:
+def initialised(net: Any = None, contexts: Any = ONE) -> Any:
     net = make() if net is None else net
     net.initialize(mx.init.Normal(1.0), ctx=contexts)
     for context in contexts:
@@ -38,9 +41,9 @@ def values(net: Any, losses: Any = ()) -> dict[str, list[list[float]]]:
     return {name: [data.asnumpy().tolist() for data in p.list_data()] for name, p in parameters.items()}
 
 
-def written(tmp_path, net: Any, losses: Any = ()) -> Any:
-    write_parameters(tmp_path / "net.params", net, named_parameters(net, dict(losses)))
-    return tmp_path
+def written(folder: Path, net: Any, losses: Any = ()) -> Path:
+    write_parameters(folder / "net.params", net, named_parameters(net, dict(losses)))
+    return folder
 
 
 def deferred() -> Any:
@@ -49,11 +52,13 @@ def deferred() -> Any:
     return net
 
 
-HERE = {"uninitialised": lambda: make(known=True), "deferred": deferred, "ready": lambda: initialised(TWO)}
+HERE = {
+    "uninitialised": lambda: make(known=True), "deferred": deferred, "ready": lambda: initialised(None, TWO),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("here", HERE.values(), ids=HERE)
-def test_they_are_restored_into_a_net_in_any_state(tmp_path, here):
+def test_they_are_restored_into_a_net_in_any_state(tmp_path: Path, here: Callable[[], Any]) -> None:
     net = initialised()
     folder, other = written(tmp_path, net), here()
     mx.random.seed(0)
@@ -64,19 +69,24 @@ def test_they_are_restored_into_a_net_in_any_state(tmp_path, here):
     assert np.array_equal(mx.nd.random.uniform(shape=(3,)).asnumpy(), expected)  # nothing was drawn
 
 
-def test_the_file_has_gluons_format(tmp_path):
-    net, other = initialised(), make()
+def test_the_file_has_gluons_format(tmp_path: Path) -> None:
+    net, other, again = initialised(), make(), make(known=True)
     other.load_parameters(str(written(tmp_path, net) / "net.params"))
-    assert values(other) == values(net)
     net.save_parameters(str(tmp_path / "net.params"))
-    again = make(known=True)
-    read_parameters(tmp_path, named_parameters(again, {}), [mx.cpu()])
-    assert values(again) == values(net)
+    read_parameters(tmp_path, named_parameters(again, {}), ONE)
+    assert values(other) == values(again) == values(net)
     assert not (tmp_path / "losses.params").exists()
 
 
-def test_a_file_that_is_not_complete_is_an_error_and_not_kept(monkeypatch, tmp_path):
-    def load(path):
+def test_a_file_that_is_not_complete_is_an_error_and_not_kept(monkeypatch: Any, tmp_path: Path) -> None:
+    """MXNet does not say why it could not write."""
+    large = initialised(nn.Dense(1000))
+    with pytest.raises(OSError) as caught, full_disk(500):
+        written(tmp_path, large)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(tmp_path / "net.params"))
+    assert list(tmp_path.iterdir()) == []
+
+    def load(path: str) -> None:
         raise mx.base.MXNetError("Invalid NDArray file format")
 
     net = initialised()
@@ -88,45 +98,36 @@ def test_a_file_that_is_not_complete_is_an_error_and_not_kept(monkeypatch, tmp_p
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
-def test_the_reason_of_the_disk_is_told(tmp_path):
-    """MXNet does not say why it could not write."""
-    net = initialised(net=nn.Dense(1000))
-    with pytest.raises(OSError) as caught, full_disk(500):
-        written(tmp_path, net)
-    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(tmp_path / "net.params"))
-    assert list(tmp_path.iterdir()) == []
+class Odd(nn.HybridSequential):
+    """Layers that share parameters, and a parameter without a structural name."""
+
+    def __init__(self) -> None:
+        super().__init__(prefix="odd_")  # else such names count the nets that were made
+        first = nn.Dense(6, in_units=6)
+        self.add(first, nn.Dense(6, in_units=6, params=first.params))
+        self.params.get("hidden", shape=(2,))
 
 
-def test_a_net_of_one_layer_and_one_without_parameters(tmp_path):
-    one, two = initialised(net=nn.Dense(2)), initialised(net=nn.Dense(2))
-    read_parameters(written(tmp_path, one), named_parameters(two, {}), [mx.cpu()])
-    assert values(one) == values(two)
-    none = nn.Flatten()
-    read_parameters(written(tmp_path, none), named_parameters(none, {}), [mx.cpu()])
+NETS: dict[str, tuple[Callable[[], Any], set[str]]] = {
+    "one layer": (lambda: (initialised(nn.Dense(2)), {}), set()),
+    "no parameters": (lambda: (nn.Flatten(), {}), set()),
+    "shared": (lambda: (initialised(Odd()), {}), {"odd_hidden"}),
+    "losses": (
+        lambda: (initialised(), {"a": initialised(nn.Dense(1))}), {"losses.a.weight", "losses.a.bias"},
+    ),
+}  # fmt: skip
 
 
-def test_shared_parameters_and_those_without_a_structural_name(tmp_path):
-    class Odd(nn.HybridSequential):
-        def __init__(self) -> None:
-            super().__init__(prefix="odd_")  # else such names count the nets that were made
-            first = nn.Dense(6, in_units=6)
-            self.add(first, nn.Dense(6, in_units=6, params=first.params))
-            self.params.get("hidden", shape=(2,))
-
-    one, two = initialised(net=Odd()), initialised(net=Odd())
-    read_parameters(written(tmp_path, one), named_parameters(two, {}), [mx.cpu()])
-    assert values(one) == values(two)
-    assert list(mx.nd.load(str(tmp_path / "losses.params"))) == ["odd_hidden"]
-
-
-def test_losses_have_their_own_file(tmp_path):
-    one, two = ((initialised(), {"a": initialised(net=nn.Dense(1))}) for _ in range(2))
-    read_parameters(written(tmp_path, *one), named_parameters(*two), [mx.cpu()])
+@pytest.mark.parametrize(("make", "in_own_file"), NETS.values(), ids=NETS)
+def test_all_parameters_are_written(make: Callable[[], Any], in_own_file: set[str], tmp_path: Path) -> None:
+    one, two = make(), make()
+    read_parameters(written(tmp_path, *one), named_parameters(*two), ONE)
     assert values(*one) == values(*two)
-    assert set(mx.nd.load(str(tmp_path / "losses.params"))) == {"losses.a.weight", "losses.a.bias"}
+    path = tmp_path / "losses.params"
+    assert set(mx.nd.load(str(path)) if path.exists() else ()) == in_own_file
 
 
-def test_parameters_that_no_batch_reached_are_left_out(tmp_path):
+def test_parameters_that_no_batch_reached_are_left_out(tmp_path: Path) -> None:
     net, other = initialised(), deferred()
     for each, contexts in ((net, ONE), (other, TWO)):
         each.add(nn.Dense(3))
@@ -135,9 +136,9 @@ def test_parameters_that_no_batch_reached_are_left_out(tmp_path):
     assert other[3].weight._deferred_init and not other[0].weight._deferred_init
 
 
-def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path):
+def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path: Path) -> None:
     three = [mx.cpu(i) for i in range(3)]
-    net, other = initialised(three, net=nn.Dense(500)), initialised(three, net=nn.Dense(500))
+    net, other = (initialised(nn.Dense(500), three) for _ in range(2))
     folder, state = written(tmp_path, net), files.save_device_state(named_parameters(net, {}), [])
     # a third of three times a float32 is not always that float32
     assert list(state["replicas"]) == ["weight"]
