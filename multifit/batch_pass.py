@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import DataError, SpecError, TrainerError, note_place
 from .events import EventDispatcher, PassEvents
@@ -11,15 +11,12 @@ from .protocols import BatchResult
 from .sampling import TaskBatch
 from .state import RunState
 
-if TYPE_CHECKING:
-    from .estimator.handler_runner import HandlerRunner
-
 
 def run_pass(
     batches: Iterable[Any],
     step: Callable[[Any], BatchResult],
     events: PassEvents,
-    handlers: EventDispatcher | HandlerRunner,
+    handlers: EventDispatcher,
     state: RunState,
     place: Callable[[], str],
     first: int = 0,

@@ -36,7 +36,7 @@ ONLY = {
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "user_code", "in_place_call", "graph", "ops", "losses", "data", "ranks", "optim", "metrics",
+    "compat", "user_code", "graph", "ops", "losses", "data", "ranks", "optim", "metrics",
     "step", "handler_arrays", "model", "balance", "session", "check", "export", "snapshot",
     "engine", "__init__",
 ]  # fmt: skip

@@ -534,7 +534,7 @@ class MultiEstimator:
                             islice(batches, limit),
                             self.evaluate_batch,
                             events,
-                            handlers,
+                            handlers.dispatcher,
                             state,
                             lambda: f"evaluating, batch {state.batch + 1}",
                         )

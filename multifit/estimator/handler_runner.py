@@ -1,7 +1,7 @@
 """Runs the handlers of a fit, and saves their states."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,14 @@ class HandlerRunner:
         """The handlers of the run."""
         return self._events.handlers
 
+    @property
+    def dispatcher(self) -> EventDispatcher:
+        """What calls the handlers of the pass that begins."""
+        return self._events
+
     def emit(self, event: str, **arguments: Any) -> None:
         """Call the handlers of an event."""
         self._events.emit(event, **arguments)
-
-    def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
-        """Call the handlers of a batch's end."""
-        self._events.emit_result(event, batch, views)
 
     def needs_outputs(self, events: PassEvents) -> bool:
         """Whether a handler takes a batch's outputs or losses; True without a run, as the caller may."""

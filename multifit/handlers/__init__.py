@@ -6,7 +6,6 @@ from .early_stopping import EarlyStoppingHandler
 from .freeze import Freeze
 from .gradient_noise import GradientNoise
 from .interpretation import Interpretation
-from .interrupt import InterruptHandler
 from .label_changes import CutMix, LabelSmoothing, MixUp
 from .log_to import LogTo
 from .metric import MetricHandler
@@ -14,7 +13,7 @@ from .non_finite import SkipNonFinite, TerminateOnNaN
 from .plateau import PlateauHandler
 from .printing import LogFile, LoggingHandler, ProgressBar
 from .prune import Prune
-from .stopping import StoppingHandler
+from .stopping import InterruptHandler, StoppingHandler
 from .tensorboard import TensorBoardHandler
 from .validation import ValidationHandler
 from .weight_averaging import WeightAveraging

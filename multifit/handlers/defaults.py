@@ -7,10 +7,9 @@ from ..distributed import World
 from ..errors import quoted, shown
 from ..events import Handler, Priority, attribute, checked_handlers, handler_name, unwrapped
 from ..protocols import MultiEstimator
-from .interrupt import InterruptHandler
 from .metric import MetricHandler
 from .printing import LoggingHandler, ProgressBar
-from .stopping import StoppingHandler
+from .stopping import InterruptHandler, StoppingHandler
 from .validation import ValidationHandler
 
 _REPLACEABLE: tuple[type, ...] = (InterruptHandler, LoggingHandler, ProgressBar, ValidationHandler)

@@ -16,8 +16,7 @@ from ...distributed import World
 from ...protocols import Array, Numbers
 from ...state import RunState
 from ..compat import mx
-from ..data.arrays import new_array
-from ..in_place_call import InPlaceCall
+from ..data.arrays import InPlaceCall, new_array
 from ..optim.preserve_state import kept_statistics
 from ..ranks.collectives import all_reduce
 from ..step.result import StepResult

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...protocols import Array
 from ..compat import mx
-from ..in_place_call import InPlaceCall
+from ..data.arrays import InPlaceCall
 from .own_optimizers import AdamW
 
 SMALL = 10_000

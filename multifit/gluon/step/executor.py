@@ -7,8 +7,7 @@ from typing import Any
 
 from ...protocols import Array
 from ..compat import mx
-from ..data.arrays import size_in_bytes
-from ..in_place_call import InPlaceCall
+from ..data.arrays import InPlaceCall, size_in_bytes
 from ..optim.gradients import set_fresh
 from .cached_graph import CachedGraph
 

@@ -12,9 +12,8 @@ from ...checks.trainers import listing
 from ...errors import SpecError, counted, memory
 from ...protocols import Array, Numbers
 from ..compat import mx
-from ..data.arrays import new_array, size_in_bytes
+from ..data.arrays import InPlaceCall, new_array, size_in_bytes
 from ..graph.cut import Cut, CutLayout, cut_graph, cut_layout, has_operator, repeatable
-from ..in_place_call import InPlaceCall
 from .cached_graph import CachedGraph, as_list, has_control_flow
 from .executor import BatchArrays, BoundExecutor, Gradients, suits
 

@@ -104,6 +104,7 @@ class Stage:
         self._throttle = Throttle()
         self._scope = mx.autograd.record if training else partial(mx.autograd.pause, train_mode=False)
         self.is_partial = training and any(term.optional for term in self.spec.terms)
+        self._is_carried = bool(self.spec.state)
         self.carried = CarriedState(self.spec.state, contexts, dtype) if self.spec.state else None
 
     def recording(self) -> AbstractContextManager[Any]:
@@ -117,9 +118,9 @@ class Stage:
         `state` is for weights that are functions of it.
         """
         scale = self.weights.scale(batch, state)
-        result, needs_outputs = StepResult(self.spec, batch, scale=scale), self._needs_outputs
+        result, full = StepResult(self.spec, batch, scale=scale), self.needs_outputs or self._is_carried
         with self._scope():
-            computed = [self._run(result, *device, needs_outputs) for device in batch.devices()]
+            computed = [self._run(result, *device, full) for device in batch.devices()]
         if self.carried is not None:
             self.carried.keep(batch, result.outputs)
         self._add(computed, scale, batch)  # after recording, so that sums are not part of the graph
@@ -131,7 +132,7 @@ class Stage:
         result = StepResult(self.spec, batch, scale=self.weights.scale(batch, state))
         with mx.autograd.pause(train_mode=True):
             for device in batch.devices():
-                self._run(result, *device, self._needs_outputs)
+                self._run(result, *device, full=False)
         return result
 
     def rehearse(self, batch: Batch, outputs: dict[str, Array], state: RunState | None = None) -> StepResult:
@@ -165,6 +166,8 @@ class Stage:
         otherwise, each rank's metric gets the arrays of that rank. They are never in the graphs, and so are
         the same on all ranks.
         """
+        if len(result.measured) == len(self.figures.metrics):  # all are in the graph
+            return
         absent = result.batch.absent
         metrics = [
             metric
@@ -204,18 +207,14 @@ class Stage:
         if self.carried is not None:
             self.carried.load(state["carried"])
 
-    @property
-    def _needs_outputs(self) -> bool:
-        return self.needs_outputs or bool(self.figures.on_host) or self.carried is not None
-
     def _run(
-        self, result: StepResult, context: Context, slots: Slots, size: int, needs_outputs: bool
+        self, result: StepResult, context: Context, slots: Slots, size: int, full: bool
     ) -> tuple[StepGraph, LossOutputs]:
-        """Run a device's samples."""
+        """Run a device's samples; if `full`, the outputs and the losses of single samples are needed."""
         signature = result.batch.signature or signature_of(slots.values())
         graph, outputs = self.graphs.find(slots, size, result.batch.axis, signature)
         inputs = self._inputs(graph, result.scale, context, slots, size, signature)
-        losses = graph.run(outputs, inputs, needs_outputs)
+        losses = graph.run(outputs, inputs, full or self.graphs.reads_outputs)
         self._keep(result, graph, losses)
         return graph, losses
 

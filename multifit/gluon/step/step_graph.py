@@ -58,6 +58,8 @@ class StepGraphs:
         self.differentiable, self._dtype = differentiable, dtype
         self.outside = [each for each in self._spec.terms if each.spec.fn and not is_traceable(each.spec.fn)]
         self._failure = ""  # why losses and metrics run operator by operator, if not because of a loss
+        self._joined = network.joins_losses and not self.outside  # whether all is one graph with the net
+        self.reads_outputs = False  # whether metrics outside of the graphs do
         self._by_signature: dict[Hashable, StepGraph] = {}
         self._by_form: dict[Hashable, StepGraph] = {}
         self._version = 0 if network.frozen is None else network.frozen.version
@@ -69,11 +71,6 @@ class StepGraphs:
     @property
     def _spec(self) -> TaskSpec:
         return self._network.spec
-
-    @property
-    def joined(self) -> bool:
-        """Whether the net is one graph with its losses."""
-        return self._network.joins_losses and not (self.outside or self._failure)
 
     def _clear(self) -> None:
         """Discard all graphs, as something else is frozen: they know what learns."""
@@ -93,7 +90,7 @@ class StepGraphs:
             self._version = frozen.version
             self._clear()
         outputs: dict[str, Array] = {}
-        if not self.joined:
+        if not self._joined:
             outputs = self._network(slots)
             self.forms.begin(size, axis)
             self.forms.check_outputs(outputs)
@@ -134,7 +131,7 @@ class StepGraphs:
                 # Losses and nets may look at shapes or call mx.nd, which is allowed but cannot be traced.
                 if graph.must_be_traced:
                     raise self._not_traced(last_line(error)) from error
-                self._failure = f"{type(error).__name__} while tracing"
+                self._failure, self._joined = f"{type(error).__name__} while tracing", False
                 graph = self._new(outputs, slots, size)
         graph = self._shared(graph, signature, size)
         self.first = self.first or graph
@@ -167,6 +164,7 @@ class StepGraphs:
         terms = [term for term in self._spec.terms if term.has_slots(arrays)]
         traced = not (self.outside or self._failure)  # all of it, or nothing
         (metrics,) = self._figures.place([terms], arrays, size)
+        self.reads_outputs = bool(self._figures.on_host)
         functions = {term.key: self._fused(term, arrays) for term in terms if traced and not term.present}
         losses = LossGraph(
             terms,
@@ -180,7 +178,7 @@ class StepGraphs:
             self._separation.objective_form,
         )
         network, taken = self._network, self._outputs_taken(arrays)
-        return StepGraph(network, losses, self.differentiable, self._separation, taken, traced, self.joined)
+        return StepGraph(network, losses, self.differentiable, self._separation, taken, traced, self._joined)
 
     def _fused(self, term: Term, arrays: Mapping[Ref, Any]) -> Any:
         return fused_loss(term.spec.fn, [arrays[ref] for ref in term.args])
