@@ -177,8 +177,9 @@ class Stage:
         ]
         if metrics:
             with timer("measure"):
-                joining = Joining(result.batch.sizes, result.batch.axis)
-                own = everything = Measured(result.arrays(), result.parts, joining)
+                arrays = result.arrays()  # in a check, those of the first device alone
+                joining = Joining(result.batch.sizes[: len(arrays)], result.batch.axis)
+                own = everything = Measured(arrays, result.parts, joining)
                 unknown = [metric.term for metric in metrics if not metric.is_whole]
                 if unknown and not self.training and not self._world.alone:
                     everything = gathered(self._world, unknown, own)
