@@ -163,14 +163,10 @@ class Engine(ABC):
     def join_figures(self, stage: str, ended: bool = True) -> None:
         """Replace a stage's figures by those of all ranks together, at the end of a pass."""
         session = self.session
-        self._join(session.stages[stage].figures, ended)
-        judged = stage == TRAIN and ended and session.world.first and session.balancer is not None
-        if judged and (message := session.balancer.never_met()):
+        session.stages[stage].figures.join(session.world, ended)
+        judged = stage == TRAIN and ended and session.world.first
+        if judged and session.balancer is not None and (message := session.balancer.never_met()):
             self._log_once.warning(message)
-
-    @abstractmethod
-    def _join(self, figures: Any, ended: bool) -> None:
-        """Replace figures by those of all ranks together."""
 
     def publish(self) -> None:
         """Write the current values into the net, for others to read."""

@@ -124,12 +124,10 @@ class Trainers(Mapping[str, Any], ABC):
             self._requests = self.requests()
         return problems
 
-    def check_frozen(self) -> bool:
-        """Check the trainers again if other parameters learn than before; return whether they do."""
-        if self._requests == self.requests():
-            return False
-        raise_problems(self.build() or self.unreached())
-        return True
+    def check_frozen(self) -> None:
+        """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
+        if self._requests != self.requests():
+            raise_problems(self.build() or self.unreached())
 
     @abstractmethod
     def requests(self) -> Any:

@@ -30,7 +30,6 @@ from .data.devices import resolve_context
 from .export.export import WRITERS, export
 from .handler_arrays import GluonArrays
 from .losses import SequenceCELoss, is_kind, softmax_axis
-from .metrics.joined import join_figures
 from .optim.preserve_state import preserve_state
 from .session import Session
 from .snapshot.snapshot import Snapshot
@@ -86,9 +85,6 @@ class Engine(engines.Engine):
 
     def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
         return make_plan(self.session, run, self._log_once, layers)
-
-    def _join(self, figures: Any, ended: bool) -> None:
-        join_figures(self.session.world, figures, ended)
 
     def wait(self) -> None:
         mx.nd.waitall()

@@ -72,11 +72,6 @@ class Session(engines.Session):
         """Return this rank's summand of a loss's normalizer; may wait for the device."""
         return as_number(self.stages[TRAIN].weights.normalizer(term, batch))
 
-    def check_frozen(self) -> None:
-        """Check the trainers again if other parameters learn now, for which other graphs are traced then."""
-        if self.trainers.check_frozen():
-            self.stages[TRAIN].graphs.clear()
-
     def backward(self, result: StepResult) -> None:
         """Compute the gradients of a batch's objectives on all devices."""
         result.differentiate()

@@ -235,9 +235,9 @@ def _missing_in_part(spec: TaskSpec, arrays: Mapping[Ref, Any], batch: Batch) ->
                 found.append(call_loss(term, {**arrays, **labels}, batch.samples))
         rules = list(partly_missing(spec, batch.slots, {term.key: found[0]}))
         if not all(torch.equal(*map(torch.nan_to_num, pair)) for pair in zip(*found)):
-            masked = [ref.name for ref in term.present if arrays[ref].dim() > 1]
-            rules = [LabelRule(term.where, name, in_part=True) for name in masked]
-        counts = [(rule, int(rule.count(batch.slots[rule.slot]))) for rule in rules]
+            masked = [ref for ref in term.present if arrays[ref].dim() > 1]
+            rules = [LabelRule(term.where, ref, in_part=True) for ref in masked]
+        counts = [(rule, int(rule.count(batch.slots[rule.label.name]))) for rule in rules]
         problems += [rule.problem("", count) for rule, count in counts if count]
     return problems
 
@@ -308,10 +308,10 @@ def _inspect_labels(
     given = {ref for ref, array in arrays.items() if array is not None}
     called = {term.key: () for term in stage.spec.terms if given.issuperset(term.args)}
     for rule in stage.figures.label_rules(outputs, batch.slots, called):
-        values: Any = batch.slots[rule.slot]
+        values: Any = batch.slots[rule.label.name]
         if rule.classes is not None:
             wrong = torch.where(rule.violations(values), values, 0).cpu().numpy()
-            problems += label_problems(rule.where, rule.slot, wrong, rule.classes, clips=False)
+            problems += label_problems(rule.where, rule.label.name, wrong, rule.classes, clips=False)
         elif not (finite := values.isfinite()).all():
             samples = (~finite).nonzero()[:, batch.axis].unique().tolist()
             problems.append(not_finite_problem(rule.where, values[~finite].double().cpu().numpy(), samples))

@@ -109,9 +109,6 @@ class Engine(engines.Engine):
         with self.running():
             return make_plan(self.session, run, self._log_once, layers)
 
-    def _join(self, figures: Any, ended: bool) -> None:
-        figures.join(self.session.world, ended)
-
     def wait(self) -> None:
         if self.session.model.device.type == "cuda":  # pragma: no cover - needs a GPU
             torch.cuda.synchronize(self.session.model.device)

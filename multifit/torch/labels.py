@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,35 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import counted_labels_problem, partly_missing_problem
-from ..errors import Problem
+from ..engines import labels
+from ..engines.labels import declared_classes, finite_slots, once
 from ..spec import TaskSpec
-from ..spec.parsing import label_of
-from ..spec.terms import Term
+from ..spec.names import Ref
+from ..spec.terms import Term, by_reference
 from .loss_calls import missing_as
 
 CLASS_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss
 CLASS_FUNCTIONS = F.cross_entropy, F.nll_loss, F.multi_margin_loss
 
 
-@dataclass(frozen=True)
-class LabelRule:
-    """A rule for the values of one slot, which `where` names or takes.
-
-    With `classes`, values must be class indices, or one of `ignored`; without, finite numbers. With
-    `in_part`, the slot is 1 where a label is present, and must be so for all values of a sample or for none.
-    """
-
-    where: str
-    slot: str
-    classes: int | None = None
-    ignored: tuple[float, ...] = ()
-    in_part: bool = False
-
-    @property
-    def key(self) -> str:
-        """The rule's name in a checkpoint."""
-        return f"{self.where}: {self.slot}"
+class LabelRule(labels.LabelRule):
+    """A rule for the values of one slot, as tensors."""
 
     def count(self, values: Tensor) -> Tensor:
         """Return how many values break the rule, without waiting; of numbers not finite, how many rows.
@@ -64,12 +47,6 @@ class LabelRule:
             wrong = wrong & (values != value)
         return wrong
 
-    def problem(self, kind: str, count: int) -> Problem:
-        """Return the problem of so many wrong values in "training" or "evaluation"."""
-        if self.in_part:
-            return partly_missing_problem(self.where, self.slot.partition(".")[2], kind, count)
-        return counted_labels_problem(self.where, self.slot, self.classes, kind, count, taken="")
-
 
 @lru_cache(maxsize=16)
 def _zeros(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -83,17 +60,14 @@ def label_rules(
     parts: Mapping[str, Sequence[Tensor]],
 ) -> list[LabelRule]:
     """Return the rules for a batch's slots; `parts` are what the losses returned."""
-    rules = []
-    for name, label in spec.label_specs.items():
-        if label.classes is not None and slots.get(name) is not None:
-            ignored = () if label.ignore is None else (label.ignore,)
-            rules.append(LabelRule(f'labels["{name}"]', name, label.classes, ignored))
+    arrays = by_reference(outputs, slots)
+    rules = [LabelRule(*each) for each in declared_classes(spec) if arrays.get(each[1]) is not None]
     for term in spec.terms:
-        if term.key in parts and term.outputs and term.labels and slots.get(term.labels[0].name) is not None:
-            rules += _taken(spec, term, outputs, slots)
-    different = {(rule.slot, rule.classes, rule.ignored): rule for rule in reversed(rules)}
-    rules = list(reversed(different.values()))
-    rules += _finite(spec, slots, {rule.slot for rule in rules})
+        if term.key in parts and term.outputs and term.labels and arrays.get(term.labels[0]) is not None:
+            rules += _taken(spec, term, arrays)
+    rules = once(rules)
+    finite = finite_slots(spec, arrays, {rule.label for rule in rules})
+    rules += [LabelRule(where, ref) for where, ref in finite if arrays[ref].is_floating_point()]
     return [*rules, *partly_missing(spec, slots, parts)]
 
 
@@ -108,39 +82,25 @@ def class_indices(fn: Any) -> tuple[int | None, list[float]]:
     return 1, [given.get("ignore_index", -100)] if takes_ignored else []
 
 
-def _taken(
-    spec: TaskSpec, term: Term, outputs: Mapping[str, Tensor], slots: Mapping[str, Any]
-) -> Iterator[LabelRule]:
+def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
     """Yield the rule for the label of a loss that takes class indices.
 
     A value that only the LabelSpec ignores is ignored if the loss takes a mask, unless PyTorch raises for it.
     """
-    name, output = term.labels[0].name, outputs[term.outputs[0].name]
+    ref, output = term.labels[0], arrays[term.outputs[0]]
     axis, ignored = class_indices(term.spec.fn)
     classes = None
-    if axis is not None and -output.dim() <= axis < output.dim() and slots[name].shape != output.shape:
+    if axis is not None and -output.dim() <= axis < output.dim() and arrays[ref].shape != output.shape:
         classes = output.shape[axis]
     elif axis is None and isinstance(term.spec.class_weights, tuple):
         classes = len(term.spec.class_weights)
     if classes is not None:
-        label = spec.label_specs.get(name)
+        label = spec.label_specs.get(ref.name)
         takes_mask = len(term.args) > 2 or term.spec.sample_weight is not None
         is_torchs = axis is not None and not hasattr(term.spec.fn, "class_axis")
         if takes_mask and not is_torchs and label is not None and label.ignore is not None:
             ignored = [*ignored, label.ignore]
-        yield LabelRule(term.where, name, classes, tuple(dict.fromkeys(ignored)))
-
-
-def _finite(spec: TaskSpec, slots: Mapping[str, Any], classes: set[str]) -> Iterator[LabelRule]:
-    """Yield the rules that inputs, and labels that are taken, except class indices, must be finite."""
-    taken = {ref.name for taker in spec.takers for ref in taker.labels}
-    taken |= {term.spec.sample_weight for term in spec.terms if term.spec.sample_weight}
-    for name in spec.slot_names:
-        value, where = slots.get(name), "inputs" if name in spec.inputs else "labels"
-        if name in classes or name in spec.state or (where == "labels" and name not in taken):
-            continue
-        if value is not None and value.is_floating_point():
-            yield LabelRule(f'{where}["{name}"]', name)
+        yield LabelRule(term.where, ref, classes, tuple(dict.fromkeys(ignored)))
 
 
 def partly_missing(
@@ -155,4 +115,4 @@ def partly_missing(
         if any(part.numel() != size for part in parts.get(term.key, ())):
             for ref, mask in masks:
                 if mask.numel() > len(mask):
-                    yield LabelRule(term.where, f"present.{label_of(ref).name}", in_part=True)
+                    yield LabelRule(term.where, ref, in_part=True)

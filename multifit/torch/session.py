@@ -104,9 +104,8 @@ class Session(engines.Session):
         """Return a new stage."""
         training, model = name == TRAIN, self.model
         means = list(self.balancer.means) if training and self.balancer is not None else []
-        figures = StageFigures(
-            spec, metrics, not hooks.handle_non_finite, means, stage=name, device=model.device
-        )
+        finite_only = not hooks.handle_non_finite
+        figures = StageFigures(spec, metrics, model.device, finite_only=finite_only, means=means, stage=name)
         changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
         compares = training and self.balancer is not None and self.balancer.compares
         compile = False if changes or compares else self._compile

@@ -87,7 +87,7 @@ class StageMetric(MetricFigures):
         self.is_summed = isinstance(metric, StockMetric)
         self.is_function = isinstance(metric, scikit.WholePassFunction)
         self.is_whole = self.is_summed or self.is_function
-        self.sum_names: list[tuple[str]] = []  # of the sums of each pair
+        self.sum_names: list[str] = []  # of the sums of each pair
         self._value, self._computed = math.nan, 0  # of the whole pass, from so many pieces of `kept`
 
     @property
@@ -195,7 +195,7 @@ class StageMetric(MetricFigures):
         except SpecError as error:
             raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         for number in range(len(self.sum_names), len(sums)):
-            self.sum_names.append((f"{self.term.where} {number}",))
+            self.sum_names.append(f"{self.term.where} {number}")
         return sums
 
     def _present(self, arrays: list[Any], masks: list[Tensor]) -> tuple[list[Any], int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,62 +11,54 @@ import torch
 from torch import Tensor
 
 from ..balance import means
+from ..engines import sums
+from ..engines.sums import Layout
 
 TOGETHER = 32  # batches that are added up at once, which takes hardly longer than to add up one
 WIDE = 2**16  # elements of a tensor that is added up at once
 
-Layout = tuple[tuple[str, ...], ...]
-"""Of the tensors of a batch: the names of the elements of each, or one name for all of its elements."""
 
+class Accumulator:
+    """Adds up small tensors of one layout in float64, which counts exactly up to 2**53."""
 
-class PassSums:
-    """Sums of small tensors in float64, which counts exactly up to 2**53.
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._rows: list[list[Tensor]] = []  # the sums, if there are any, and the last batches' tensors
 
-    What is read, saved and resumed does not change the order of additions, and so not the rounding.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[Layout, list[list[Tensor]]] = {}  # sums, if there are any, and the last batches'
-
-    def add(self, layout: Layout, tensors: list[Tensor]) -> None:
+    def add(self, tensors: list[Tensor]) -> None:
         """Add a batch's tensors, which must not change afterwards, without waiting."""
-        rows = self._rows.setdefault(layout, [])
+        rows = self._rows
         rows.append(tensors)
         if len(rows) > TOGETHER or (len(rows) <= 2 and any(each.numel() > WIDE for each in tensors)):
-            self._rows[layout] = [_summed(rows)]
+            self._rows = [_summed(rows)]
 
-    def read(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the sums by name, those of a tensor that has one name as an array; this waits."""
-        found: dict[str, np.ndarray[Any, Any]] = {}
-        for layout, rows in self._rows.items():
-            sums = _summed(rows)
-            values = torch.cat([each.reshape(-1) for each in sums]).cpu().numpy()
-            named: dict[str, list[Any]] = {}
-            for names, part in zip(layout, np.split(values, np.cumsum([each.numel() for each in sums])[:-1])):
-                for name, piece in zip(names, np.split(part, len(names))):
-                    named.setdefault(name, []).append(piece)
-            for name, pieces in named.items():
-                found[name] = found.get(name, 0.0) + np.concatenate(pieces)
-        return found
+    def read(self) -> np.ndarray[Any, Any]:
+        """Return the sums as one vector; this waits, and does not change the order of additions."""
+        return torch.cat([each.reshape(-1) for each in _summed(self._rows)]).cpu().numpy()
 
-    def state(self) -> list[Any]:
+    def state(self) -> list[Tensor]:
         """Return the sums, and the tensors that are not yet added up, for a checkpoint; this waits."""
-        return [
-            {
-                "layout": [list(names) for names in layout],
-                "rows": [torch.stack(column).cpu() for column in zip(*rows)],
-            }
-            for layout, rows in self._rows.items()
-        ]
+        return [torch.stack(column).cpu() for column in zip(*self._rows)]
 
-    def merge(self, state: Sequence[Mapping[str, Any]], device: torch.device) -> None:
+    def merge(self, state: Sequence[Any]) -> None:
         """Add what :meth:`state` returned; exactly as it was, unless there are sums already."""
-        for saved in state:
-            layout = tuple(tuple(names) for names in saved["layout"])
-            columns = [torch.as_tensor(each).to(device) for each in saved["rows"]]
-            rows = [list(row) for row in zip(*(column.unbind() for column in columns))]
-            own = self._rows.get(layout)
-            self._rows[layout] = [_summed([_summed(own), _summed(rows)])] if own else rows
+        columns = [torch.as_tensor(each).to(self._device) for each in state]
+        rows = [list(row) for row in zip(*(column.unbind() for column in columns))]
+        own = self._rows
+        self._rows = [_summed([_summed(own), _summed(rows)])] if own else rows
+
+
+class PassSums(sums.PassSums):
+    """Everything that a stage adds up over a pass, on a device."""
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        super().__init__(partial(Accumulator, torch.device(device)))
+
+    def add(self, layout: Layout, values: list[Tensor]) -> None:
+        """Add a batch's tensors, one behind the other as the layout says, without waiting."""
+        if layout not in self.vectors:
+            self.vectors[layout] = self._new_sum()
+        self.vectors[layout].add(values)
 
 
 def _summed(rows: list[list[Tensor]]) -> list[Tensor]:

@@ -137,7 +137,7 @@ def singular(setup: Setup) -> Setup:
 
 @pytest.mark.parametrize(
     ("change", "where"),
-    [(three_classes, 'metrics["figure"]'), (singular, "an operator in one of the batches so far")],
+    [(three_classes, 'metrics["figure"]'), (singular, "an operation in one of the batches so far")],
 )
 def test_errors_at_the_end_of_an_epoch_name_what_failed(change: Any, where: str) -> None:
     setup = new_setup()

@@ -68,7 +68,7 @@ def test_one_hot_labels_are_counted_on_the_device_in_training(devices: Any, hybr
     history = estimator.fit(data, data, epochs=2, event_handlers=SILENT)
     right = estimator.predict(data)["y"].argmax(axis=1) == CLASSES
     assert history["train_m"] == history["val_m"] == pytest.approx([right.mean()] * 2)
-    assert [metric.place.value for metric in estimator._session.stages["train"].figures.metrics] == ["device"]
+    assert [metric.on_device for metric in estimator._session.stages["train"].figures.metrics] == [True]
 
 
 @pytest.mark.parametrize(

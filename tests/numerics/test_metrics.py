@@ -9,7 +9,6 @@ from gluoncv.utils.metrics.rcnn import RCNNAccMetric, RPNAccMetric
 from gluonnlp.metric import LengthNormalizedLoss
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.gluon.metrics.stage_metric import Place
 from tests.common.compare import twins
 from tests.common.grids import ONE, TWO, pairwise, two_settings
 from tests.common.hand_loop import SILENT, train
@@ -90,7 +89,7 @@ def test_equals_the_metric_updated_by_hand(case: str, devices: list, hybrid: boo
         expected = update_by_hand(make(), hand, data, name)
         np.testing.assert_allclose(history[f"{stage}_m"], [expected], rtol=1e-5)
     measure = estimator._session.stages["train"].figures.metrics[0]
-    assert measure.place == (Place.DEVICE if on_device else Place.HOST)
+    assert measure.on_device == on_device
     assert measure.metric is metric
 
 
@@ -229,5 +228,7 @@ def test_tokens_in_rows_of_their_own(lengths: tuple, devices: list, hybrid: bool
     np.testing.assert_allclose(history["train_acc"], [accuracy.get()[1]] * 2)
     np.testing.assert_allclose(history["train_mean"], [mean.get()[1]] * 2, rtol=1e-6)
     np.testing.assert_allclose(history["train_loss"], [mean.get()[1] * sum(lengths) / 3] * 2, rtol=1e-6)
-    places = {metric.term.key: metric.place for metric in estimator._session.stages["train"].figures.metrics}
-    assert places == {"acc": Place.DEVICE, "mean": Place.DEVICE}
+    places = {
+        metric.term.key: metric.on_device for metric in estimator._session.stages["train"].figures.metrics
+    }
+    assert places == {"acc": True, "mean": True}

@@ -1,6 +1,6 @@
 """Which labels are valid, and how many of a batch are not."""
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...checks import LENGTH, RESHAPED, mask_kind
+from ...engines import labels
+from ...engines.labels import declared_classes, finite_slots, once
 from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import LABELS, OUTPUTS, Ref
@@ -17,33 +19,28 @@ from ..losses import class_axis
 
 
 @dataclass(frozen=True)
-class LabelRule:
-    """A rule for the values of one label or, without `classes`, of any slot.
+class LabelRule(labels.LabelRule):
+    """A rule for the values of one slot, as arrays or symbols.
 
-    With `classes`, the number of classes in the first batch, they must be class indices; without, finite
-    numbers. `output` is the loss's output, along whose `axis` each batch has its classes; None if their
-    number is declared. Values that equal one of `ignored` are not checked, nor are values that one of `masks`
-    hides: where a weight is 0, or past a sequence's length. Each mask comes with the way it is applied. With
-    `in_part`, the label is 1 where another label is present, and must be so for all values of a sample or for
-    none: those that are missing beside others are counted. `is_row` says whether there is one value per
-    sample, and none is hidden. `stored` is how the output or else the slot is stored: "csr", or its dtype.
+    `classes` is the number of classes in the first batch. `output` is the loss's output, along whose `axis`
+    each batch has its classes; None if their number is declared. Values are not checked either that one of
+    `masks` hides: where a weight is 0, or past a sequence's length. Each mask comes with the way it is
+    applied. `is_row` says whether there is one value per sample, and none is hidden. `stored` is how the
+    output or else the slot is stored: "csr", or its dtype.
     """
 
-    where: str
-    label: Ref
-    classes: int | None = None
     output: Ref | None = None
     axis: int = 1
-    ignored: tuple[float, ...] = ()
     masks: tuple[tuple[Ref, str], ...] = ()
-    in_part: bool = False
     is_row: bool = False
     stored: str = "float32"
 
+    taken = ", which MXNet took for other classes"
+
     @property
-    def key(self) -> str:
-        """The rule's name among the sums of a pass."""
-        return f"{self.where}: {self.label}"
+    def counted(self) -> Any:
+        """What it counts, wherever it is declared."""
+        return *super().counted, self.masks
 
     @property
     def form(self) -> Hashable:
@@ -141,36 +138,18 @@ def count_in_part(present: Array) -> int:
 def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
     """Return the rules for a stage's slots, from one device's outputs and slots."""
     terms = [term for term in spec.terms if term.has_slots(arrays)]
-    rules = [*_declared(spec, arrays), *(rule for term in terms for rule in _taken(spec, term, arrays))]
-    different = {(r.label, r.classes, r.ignored, r.masks): r for r in reversed(rules)}
-    rules = list(reversed(different.values()))
-    return [*rules, *_finite(spec, arrays, {rule.label for rule in rules})]
-
-
-def _finite(spec: TaskSpec, arrays: Mapping[Ref, Any], classes: Collection[Ref]) -> Iterator[LabelRule]:
-    """Yield the rules that inputs, and labels that are taken, except class indices, must be finite.
-
-    The sums of normalizers are checked elsewhere.
-    """
-    taken = {ref for taker in spec.takers for ref in taker.refs}
-    taken |= {Ref(LABELS, term.spec.sample_weight) for term in spec.terms if term.spec.sample_weight}
-    for name in spec.slot_names:
-        ref, where = Ref(LABELS, name), "inputs" if name in spec.inputs else "labels"
-        array = arrays.get(ref)
-        if ref in classes or name in spec.state or (where == "labels" and ref not in taken):
-            continue
-        if array is not None and np.dtype(array.dtype).kind == "f":
-            stored = "csr" if array.stype == "csr" else np.dtype(array.dtype).name
-            yield LabelRule(f'{where}["{name}"]', ref, is_row=array.shape[1:] in ((), (1,)), stored=stored)
-
-
-def _declared(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
-    for name, label in spec.label_specs.items():
-        ref = Ref(LABELS, name)
-        if label.classes is not None and _is_dense(arrays.get(ref)):
-            ignored = () if label.ignore is None else (label.ignore,)
+    rules = []
+    for where, ref, classes, ignored in declared_classes(spec):
+        if _is_dense(arrays.get(ref)):
             is_row = arrays[ref].ndim == 1 and not ignored
-            yield LabelRule(f'labels["{name}"]', ref, label.classes, ignored=ignored, is_row=is_row)
+            rules.append(LabelRule(where, ref, classes, ignored, is_row=is_row))
+    rules = once([*rules, *(rule for term in terms for rule in _taken(spec, term, arrays))])
+    for where, ref in finite_slots(spec, arrays, {rule.label for rule in rules}):
+        array = arrays[ref]
+        if np.dtype(array.dtype).kind == "f":
+            stored = "csr" if array.stype == "csr" else np.dtype(array.dtype).name
+            rules.append(LabelRule(where, ref, is_row=array.shape[1:] in ((), (1,)), stored=stored))
+    return rules
 
 
 def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
@@ -191,7 +170,7 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
         hiding = tuple((ref, how) for ref, how in masks if how)
         ignored = tuple(_ignored(spec, term, label.name))
         is_row = arrays[label].ndim == 1 and not ignored and not hiding
-        rule = LabelRule(term.where, label, classes, ignored=ignored, masks=hiding, is_row=is_row)
+        rule = LabelRule(term.where, label, classes, ignored, masks=hiding, is_row=is_row)
         stored = np.dtype(out.dtype).name
         yield rule if axis is None else replace(rule, output=outputs[0], axis=axis, stored=stored)
 

@@ -95,10 +95,10 @@ def partly_saved(thing: Any) -> list[str]:
     """Return the classes of users, among an optimizer and its schedules, of which only numbers are saved."""
     if _has_state(thing):
         return []
-    kind = type(thing)
-    is_stock = kind.__module__.partition(".")[0] in STOCK
+    class_ = type(thing)
+    is_stock = class_.__module__.partition(".")[0] in STOCK
     inner = [name for each in vars(thing).values() if _is_schedule(each) for name in partly_saved(each)]
-    return [*([] if is_stock else [kind.__name__]), *inner]
+    return [*([] if is_stock else [class_.__name__]), *inner]
 
 
 def _has_state(thing: Any) -> bool:

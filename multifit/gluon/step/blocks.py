@@ -107,7 +107,7 @@ class Frozen:
         layers = [norm.block for norm in norms if not isinstance(norm.block, mx.gluon.SymbolBlock)]
         before = [layer._kwargs[GLOBAL] for layer in layers]
         blocks = [block for block in self._blocks if norms and isinstance(block, mx.gluon.HybridBlock)]
-        theirs = [_cached(block) for block in blocks]
+        before_graphs = [_cached(block) for block in blocks]
         names = {norm.statistics[0].name for norm in norms}
         for layer in layers:
             layer._kwargs[GLOBAL] = True
@@ -118,7 +118,7 @@ class Frozen:
         finally:
             for layer, value in zip(layers, before):
                 layer._kwargs[GLOBAL] = value
-            for block, cached in zip(blocks, theirs):
+            for block, cached in zip(blocks, before_graphs):
                 self._traced[block] = _cached(block)
                 vars(block).update(cached)
 

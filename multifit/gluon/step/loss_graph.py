@@ -5,6 +5,7 @@ The same functions run on NDArrays and, traced once, on symbols.
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ from ...spec.terms import MetricTerm, Term, named_parts
 from ..compat import mx
 from ..metrics.base import DeviceMetric, form_of
 from ..metrics.labels import LabelRule, count_wrong, rows_first
-from ..metrics.sums import slices
 from ..user_code import user_code
 from .cached_graph import Backward
 from .loss_calls import as_variable, call_loss
@@ -32,8 +32,8 @@ class LossOutputs:
     ``<loss>`` is the part that is minimised. ``objectives`` are the objectives by the losses that each
     contains: arrays of shape (1,), or with an element for each loss, whose sum is the sum of the weighted
     minimised parts; none when evaluating. ``statistics``, float64 of shape (width,), are the sums of every
-    part, the counts of wrong labels, and each metric's statistics. ``backward`` runs the
-    backward pass of all objectives; None if autograd has recorded them.
+    part, the counts of wrong labels, and each metric's statistics. ``backward`` runs the backward pass of all
+    objectives; None if autograd has recorded them.
     """
 
     outputs: dict[str, Array] = field(default_factory=dict)
@@ -72,8 +72,8 @@ class LossGraph:
     is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for each term, so
     that the graph can be cut).
 
-    `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics.
+    `layout` names the parts of the statistics and their widths, `slices` says where the losses are, and
+    `width` is the length of the statistics.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class LossGraph:
             + [(rule.key, 1) for rule in self.rules]
             + [(metric.where, device.width) for metric, device in metrics]
         )
-        self.slices, self.width = dict(slices(self.layout)), sum(width for _, width in self.layout)
+        self.width, ends = sum(width for _, width in self.layout), accumulate(len(t.parts) for t in terms)
+        self.slices = {t.where: slice(end - len(t.parts), end) for t, end in zip(terms, ends)}
 
     @property
     def refs(self) -> set[Ref]:

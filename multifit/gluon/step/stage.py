@@ -17,9 +17,8 @@ from ..data.added_slots import CarriedState
 from ..data.arrays import Signature, signature_of, size_in_bytes
 from ..data.batch import Batch
 from ..metrics.host import Measured
-from ..metrics.joined import gathered
 from ..metrics.stage_figures import StageFigures
-from ..metrics.stage_metric import StageMetric
+from ..metrics.stage_metric import StageMetric, gathered
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
 from .network import Network
@@ -97,7 +96,9 @@ class Stage:
         self.changes_objective = changes_objective
         self.network = network
         self.separation = separation
-        self.figures = StageFigures(self.spec, metrics, finite_only, separation.means, network.stage)
+        self.figures = StageFigures(
+            self.spec, metrics, finite_only=finite_only, means=separation.means, stage=network.stage
+        )
         self._world = world
         self.graphs = StepGraphs(network, self.figures, changes_objective, dtype, separation)
         self.weights = Weights(self.spec.terms, dtype, world, divisors)
@@ -176,8 +177,9 @@ class Stage:
         ]
         if metrics:
             with timer("measure"):
-                batch = result.batch
-                own = everything = Measured(result.arrays(), result.parts, batch.sizes, batch.axis)
+                arrays = result.arrays()  # in a check, those of the first device alone
+                sizes = result.batch.sizes[: len(arrays)]
+                own = everything = Measured(arrays, result.parts, sizes, result.batch.axis)
                 unknown = [metric.term for metric in metrics if not metric.is_whole]
                 if unknown and not self.training and not self._world.alone:
                     everything = gathered(self._world, unknown, own)
@@ -248,7 +250,7 @@ class Stage:
             if term.key in self.figures.sums.weighted:
                 index = losses.slices[term.where].start + term.minimized
                 weighted = statistics[index : index + 1] * scale.weights[term.key]
-                self.figures.sums.weighted[term.key].add(weighted)
+                self.figures.sums.add_weighted(term.key, weighted)
 
 
 def _last_array(outputs: LossOutputs) -> Array | None:

@@ -97,7 +97,7 @@ class StepGraphs:
         graph = self._by_signature.get((signature, size))
         if graph is None:
             shapes = outputs or self._shapes(slots)
-            graph = self._shared(self._new(shapes, slots, size), signature, size)
+            graph = self._shared(self._new(shapes, slots), signature, size)
             if len(self._by_signature) >= MAX_SIGNATURES:
                 del self._by_signature[next(iter(self._by_signature))]
             self._by_signature[signature, size] = graph
@@ -119,7 +119,7 @@ class StepGraphs:
         """
         self.forms.begin(size, axis)
         self.forms.check_outputs(outputs)
-        graph = self._new(outputs, slots, size)
+        graph = self._new(outputs, slots)
         inputs = inputs_of(graph)
         result = graph.run_operators(outputs, inputs)
         if graph.is_traced:
@@ -132,7 +132,7 @@ class StepGraphs:
                 if graph.must_be_traced:
                     raise self._not_traced(last_line(error)) from error
                 self._failure, self._joined = f"{type(error).__name__} while tracing", False
-                graph = self._new(outputs, slots, size)
+                graph = self._new(outputs, slots)
         graph = self._shared(graph, signature, size)
         self.first = self.first or graph
         return graph, result
@@ -158,12 +158,12 @@ class StepGraphs:
         axes = [each and (len(each[0]), each[0][-1:] == (1,)) for each in signature]
         return self._by_form.setdefault((size == 1, *axes, graph.losses.form), graph)
 
-    def _new(self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int) -> StepGraph:
+    def _new(self, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> StepGraph:
         """Return a graph for the outputs and slots of a device; of outputs, the shapes are enough."""
         arrays = by_reference(outputs, slots)
         terms = [term for term in self._spec.terms if term.has_slots(arrays)]
         traced = not (self.outside or self._failure)  # all of it, or nothing
-        (metrics,) = self._figures.place([terms], arrays)
+        metrics = self._figures.in_graph(terms, arrays)
         self.reads_outputs = bool(self._figures.on_host)
         functions = {term.key: self._fused(term, arrays) for term in terms if traced and not term.present}
         losses = LossGraph(

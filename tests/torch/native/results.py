@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from multifit import TaskSpec
+from multifit.engines.scale import Scale
 from multifit.spec.parsing import presence
 from multifit.spec.terms import by_reference
 from multifit.torch.figures import StageFigures, declared_metrics
@@ -20,12 +21,6 @@ class Batch:
     slots: dict[str, Tensor | None]
     total: int | None = None
     axis: int = 0
-
-
-@dataclass
-class Scale:
-    weights: dict[str, float]
-    norms: dict[str, Any]
 
 
 @dataclass
@@ -53,7 +48,7 @@ def result(
             slots[name], slots[presence(name)] = value.nan_to_num(), (~value.isnan()).float()
     samples = len(next(iter(outputs.values())))
     made = Result(spec, Batch(samples, slots, total or samples), dict(outputs))
-    made.scale, arrays = Scale({}, {}), by_reference(outputs, slots)
+    made.scale, arrays = Scale({}, {}, {}), by_reference(outputs, slots)
     for term in spec.terms:
         weight: Any = term.spec.weight
         if term.weights is not None:
@@ -68,7 +63,14 @@ def result(
         )
         parts = made.parts[term.key] = call_loss(term, arrays, samples=samples)
         made.sums[term.key] = [part * samples if part.dim() == 0 else part.sum() for part in parts]
+    share(made, made.scale.norms)
     return made
+
+
+def share(made: Result, norms: dict[str, Any]) -> None:
+    """Give a result the normalizers of all ranks, and its share of them."""
+    part = made.batch.samples / (made.batch.total or 1)
+    made.scale.norms, made.scale.shares = norms, {key: norm * part for key, norm in norms.items()}
 
 
 def cut(arrays: Mapping[str, Any], sizes: list[int]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from multifit.sampling import TaskLoaders
 from multifit.spec.terms import with_optional
 from multifit.torch.figures import LoaderCounts, Means, StageFigures
 from multifit.torch.sums import TOGETHER, PassSums
-from tests.torch.native.results import cut, measured, new_figures, result
+from tests.torch.native.results import cut, measured, new_figures, result, share
 
 N = 40
 GENERATOR = torch.Generator().manual_seed(0)
@@ -211,8 +211,8 @@ def test_reading_does_not_change_sums() -> None:
 def test_a_wide_table_is_added_up_at_once() -> None:
     sums, wide = PassSums(), torch.ones(2**16 + 1)
     for _ in range(3):
-        sums.add((("t",), ("n",)), [wide, torch.tensor(2)])
-    assert all(len(rows) == 1 for rows in sums._rows.values())
+        sums.add((("t", len(wide)), ("n", 1)), [wide, torch.tensor(2)])
+    assert all(len(vector.state()[0]) == 1 for vector in sums.vectors.values())
     assert (sums.read()["t"] == 3).all() and sums.read()["n"] == 6
 
 
@@ -316,8 +316,8 @@ def test_ranks_have_the_figures_of_one_process(missing: bool) -> None:
         for figures, size in zip(ranks, shares):
             some = [{k: v[at : at + size] for k, v in of.items()} for of in (slots, OUTPUTS)]
             own = result(spec, *some, total=end - start) if size else one
-            own.scale.norms = one.scale.norms  # those of all ranks
             own.batch.samples = size
+            share(own, one.scale.norms)
             figures.add(own)
             at += size
     expected = whole.read()

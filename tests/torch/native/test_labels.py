@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from multifit import DataError, LabelSpec, LossSpec, MetricSpec, TaskSpec
 from multifit.distributed import ALONE
+from multifit.spec.names import Ref
 from multifit.torch.figures import StageFigures
 from multifit.torch.labels import LabelRule
 from multifit.torch.sums import TOGETHER
@@ -141,8 +142,8 @@ def test_values_that_are_valid(name: str) -> None:
     spec, changes = RIGHT[name]
     rules = new_figures(spec).label_rules({"d": SCORES, "a": AMOUNT}, slots(), {"d": [], "a": []})
     given = slots(**changes)
-    assert sum(int(rule.count(given[rule.slot])) for rule in rules) == 0
-    assert [rule.slot for rule in rules if rule.classes] == ([] if name == "unknown" else ["d"])
+    assert sum(int(rule.count(given[rule.label.name])) for rule in rules) == 0
+    assert [rule.label.name for rule in rules if rule.classes] == ([] if name == "unknown" else ["d"])
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (6, 5), (1, 7), (6, 3, 4, 5), (3, 0)])
@@ -156,12 +157,14 @@ def test_rows_with_a_number_that_is_not_finite(
     if value is not None and values.numel():
         values[0] = value
         values.view(-1)[-1], expected = value, min(shape[0], 2)
-    assert int(LabelRule("w", "x").count(values)) == expected
-    assert int(LabelRule("w", "x").count(values.T if values.dim() == 2 else values)) >= bool(expected)
+    assert int(LabelRule("w", Ref("labels", "x")).count(values)) == expected
+    assert int(LabelRule("w", Ref("labels", "x")).count(values.T if values.dim() == 2 else values)) >= bool(
+        expected
+    )
 
 
 def test_classes_in_real_numbers() -> None:
-    rule = LabelRule("w", "y", classes=3, ignored=(-1.0,))
+    rule = LabelRule("w", Ref("labels", "y"), classes=3, ignored=(-1.0,))
     assert int(rule.count(torch.tensor([0.0, 2.0, 2.5, 3.0, -1.0, math.nan]))) == 3
 
 
@@ -169,13 +172,13 @@ def test_class_probabilities_are_no_class_indices() -> None:
     spec = spec_of(nn.CrossEntropyLoss())
     given = {**slots(), "d": SCORES.softmax(1)}
     rules = new_figures(spec).label_rules({"d": SCORES, "a": AMOUNT}, given, {"d": []})
-    assert [str(rule.key) for rule in rules] == ['inputs["x"]: x', 'labels["d"]: d', 'labels["a"]: a']
+    assert [rule.label.name for rule in rules] == ["x", "d", "a"]
 
 
 def test_a_label_that_is_left_out_has_no_rule() -> None:
     given = {**slots(), "d": None}
     rules = new_figures(spec_of()).label_rules({"d": SCORES, "a": AMOUNT}, given, {"d": [], "a": []})
-    assert {rule.slot for rule in rules} == {"x", "a"}
+    assert {rule.label.name for rule in rules} == {"x", "a"}
 
 
 def test_handlers_may_handle_numbers_that_are_not_finite() -> None:
