@@ -14,8 +14,7 @@ from ..graph.repair import uncorrected
 from ..metrics.catalogue import value_axis
 from ..step.blocks import blocks_of
 from ..step.network import hybridizing, is_hybridized
-from ..step.result import StepResult
-from ..step.stage import Stage
+from ..step.stage import Stage, StepResult
 from ..user_code import user_code
 from .inspection import (
     check_call,
