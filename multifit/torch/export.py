@@ -94,7 +94,8 @@ class _Net(nn.Module):
                 None if axis == 0 or len(set(found)) > 1 else found[0] for axis, found in enumerate(sizes)
             ]
             examples.append(_zeros(shape, self.shapes[name], dtype))
-        self.example, self.larger = zip(*examples) if examples else ((), ())
+        self.example = tuple([small for small, _ in examples])
+        self.larger = tuple([double for _, double in examples])
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         tensors = dict(zip(self.last, inputs))
