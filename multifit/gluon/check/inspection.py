@@ -29,10 +29,9 @@ from ...spec.terms import MetricTerm, Taker, Term, by_reference
 from ..compat import mx
 from ..data.batch import Batch
 from ..losses import ELEMENTWISE, SegmentationCELoss, SequenceCELoss, class_axis, is_kind
-from ..metrics.base import present_arrays
 from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.classification import BinaryAccuracy
-from ..metrics.host import copy_metric, is_function, update_metric
+from ..metrics.host import copy_metric, is_function, present_arrays, update_metric
 from ..metrics.labels import LabelRule, count_in_part
 from ..metrics.stage_metric import StageMetric
 from ..step.loss_calls import call_loss
