@@ -17,7 +17,6 @@ from ..stages import TRAIN
 from .labels import LabelRule, label_rules
 from .stage_metric import StageMetric as StageMetric
 from .stage_metric import declared_metrics as declared_metrics
-from .sums import Means as Means
 from .sums import PassSums
 from .user_code import user_code
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..balance import means
 from ..engines import sums
 from ..engines.sums import Layout
 
@@ -87,10 +86,3 @@ class DeviceSum:
     def load(self, state: Sequence[Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._total = torch.as_tensor(state[0]) if len(state) else None
-
-
-class Means(means.Means):
-    """The means of some numbers over the batches in which each was measured; only reading them waits."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(names, DeviceSum)
