@@ -136,6 +136,23 @@ def spec_messages(where: str, spec: TrainerSpec, aliases: Mapping[str, str]) -> 
     return messages
 
 
+def option_messages(
+    where: str,
+    optimizer: str,
+    options: Mapping[str, Any],
+    takes: Collection[str],
+    hints: Mapping[str, Any],
+    aliases: Collection[str],
+) -> list[str]:
+    """Return the options that an optimizer does not take, and what is wrong with values that have a hint."""
+    has = f"; {optimizer} has {quoted(sorted(takes))}"
+    unknown = [name for name in options if name not in takes]
+    messages = [f"{where}: unknown option {shown(n)}{suggest(n, [*takes, *aliases])}{has}" for n in unknown]
+    for name in (name for name in options if name in hints):
+        messages += value_messages(f"{where}: {name}", options[name], hints[name])
+    return messages
+
+
 def value_messages(where: str, value: object, hint: Any) -> list[str]:
     """Return what is wrong with a value; see :func:`multifit.arguments.checked_value`."""
     try:

@@ -4,6 +4,7 @@ from .arrays import Arrays
 from .dry_run import DryRun
 from .engine import Engine, Setup
 from .first_batches import FirstBatches, Peeked
+from .handle import CONTROLS, TrainerHandle
 from .registry import (
     AUTO,
     CUDA_GRAPHS,
@@ -23,6 +24,7 @@ from .trainers import Trainers
 
 __all__ = [
     "AUTO",
+    "CONTROLS",
     "CUDA_GRAPHS",
     "ENGINES",
     "FORMATS",
@@ -37,6 +39,7 @@ __all__ = [
     "StepResult",
     "Timer",
     "TrainStep",
+    "TrainerHandle",
     "Trainers",
     "choose_engine",
     "engine_module",

@@ -27,15 +27,17 @@ class MissingLabels(ABC):
     and dtypes that batches have shown, and is kept up to date.
     """
 
+    full: Callable[
+        ..., Any
+    ]  # ``full(shape, value, dtype=dtype)`` returns an array that is filled with a value
+    can_represent: Callable[[Any, float], bool]  # whether a dtype has a value, as a real one after rounding
+    dtype_name: Callable[[Any], str]  # the name of a dtype, such as float32
+
     def __init__(self, specs: Mapping[str, LabelSpec], known: KnownLabels | None = None) -> None:
         self.labels = {name: label for name, label in specs.items() if is_missable(label)}
         masks = {label.missing for label in self.labels.values() if isinstance(label.missing, str)} - {NAN}
         self._optional = list(dict.fromkeys([*self.labels, *sorted(masks)]))
         self._known: KnownLabels = {} if known is None else known
-
-    @abstractmethod
-    def full(self, shape: Shape, value: float, dtype: Any) -> Any:
-        """Return an array that is filled with a value."""
 
     @abstractmethod
     def constant(self, values: Any, number: int) -> Any:
@@ -48,14 +50,6 @@ class MissingLabels(ABC):
     @abstractmethod
     def masked(self, values: Any, present: Any, dtype: Any) -> tuple[Any, Any]:
         """Return values of this dtype, with 0 where none is present, and `present` in float32."""
-
-    @abstractmethod
-    def can_represent(self, dtype: Any, value: float) -> bool:
-        """Whether arrays of a dtype can represent a value, real ones after rounding it."""
-
-    @abstractmethod
-    def dtype_name(self, dtype: Any) -> str:
-        """Return the name of a dtype, such as float32."""
 
     def replace(self, batch: Any, target: Callable[[str, Any], Any]) -> None:
         """Put 0 in place of a batch's missing values, and add slots that say what is present.
@@ -102,7 +96,7 @@ class MissingLabels(ABC):
         """Return a label's array for `size` samples that lack it, like a batch of this shape and dtype."""
         missing: Any = self.labels[name].missing if name in self.labels else 0
         value = {NAN: math.nan}.get(missing, 0) if isinstance(missing, str) else missing
-        return self.full((size, *shape[1:]), value, dtype)
+        return self.full((size, *shape[1:]), value, dtype=dtype)
 
     def _present(self, label: LabelSpec, slots: Mapping[str, Any]) -> Any:
         """Return where a label is present, in its shape; raises DataError if a mask does not fit it."""

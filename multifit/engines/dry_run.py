@@ -96,6 +96,8 @@ def measured_apart(stages: Iterable[Any]) -> Iterator[None]:
     They had something if a run is resumed within an epoch: it has figures before its first batch.
     """
     before = [(stage, copy.deepcopy(stage.state())) for stage in stages if stage.figures.batches]
+    # a rank without sums may have means, which are equal on all ranks
+    means = [(each, copy.deepcopy(each.state())) for stage in stages for each in stage.figures.means]
     try:
         yield
     finally:
@@ -103,6 +105,8 @@ def measured_apart(stages: Iterable[Any]) -> Iterator[None]:
             stage.reset()
         for stage, state in before:
             stage.load(state)
+        for each, state in means:
+            each.load(state)
 
 
 @contextmanager

@@ -32,10 +32,10 @@ class Loaders:
         return True
 
     def iterate(self, data: Any, seed: int | None) -> Iterator[Any]:
-        """Yield a loader's batches from its start; `seed` comes from :meth:`seed_of_pass`."""
+        """Return a loader's batches from its start; `seed` comes from :meth:`seed_of_pass`."""
         if callable(getattr(data, "reset", None)):
             data.reset()
-        yield from data
+        return iter(data)
 
     def seed_of_pass(self, data: Any, number: int | None) -> int | None:
         """Return the seed from which a loader's workers are seeded in a pass; None if they cannot be seeded.

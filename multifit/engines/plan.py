@@ -79,7 +79,7 @@ def _trainer(trainers: Any, name: str, losses: tuple[str, ...], size: Callable[[
     return TrainerPlan(
         name,
         type(trainer.optimizer).__name__,
-        float(trainer.learning_rate),
+        trainer.learning_rate,
         tuple(updated),
         sum(map(size, updated.values())),
         trainers.clip_norms.get(name),

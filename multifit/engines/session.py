@@ -33,22 +33,9 @@ class Session(ABC):
 
     A subclass makes `shared` and then calls :meth:`restart`.
 
-    Parameters
-    ----------
-    model, trainers
-        Those of the engine.
-    spec : TaskSpec
-        What is routed where.
-    state : RunState
-        Loss weights that are functions are called with it.
-    log_once : callable
-        Called with a line to log.
-    metrics : mapping of str to sequence
-        The metrics of each stage.
-    balancer
-        Weighs the losses of training; may be None.
-    world : World
-        The ranks that train together.
+    `spec` says what is routed where, and loss weights that are functions are called with `state`. `metrics`
+    are those of each stage. `balancer` weighs the losses of training, if there is one. `world` holds the
+    ranks that train together.
 
     Attributes
     ----------
@@ -114,10 +101,6 @@ class Session(ABC):
     @abstractmethod
     def normalizer(self, term: Term, batch: Any) -> float:
         """Return this process's part of a loss's normalizer; may wait for the device."""
-
-    def check_frozen(self) -> None:
-        """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
-        self.trainers.check_frozen()
 
     @abstractmethod
     def backward(self, result: Any) -> None:

@@ -81,6 +81,8 @@ class Splitter(ABC):
     missing_labels: Callable[..., MissingLabels]
     as_array: Callable[[Any], Any]  # an array-like of whatever library as one that can be placed
     samples: Callable[[Any, slice, int], Any] = staticmethod(sliced)
+    concatenate: Callable[[Sequence[Any], int], Any]  # along an axis, in the common dtype
+    common_dtype: Callable[[Sequence[Any]], Any]  # which holds the numbers of all arrays
     dtype_of: Callable[[str], Any] = staticmethod(str)  # the dtype of this name, as labels declare it
     known_as: Callable[[Any], Any]  # a dtype as it stands in signatures
 
@@ -127,14 +129,6 @@ class Splitter(ABC):
     @abstractmethod
     def distribute(self, raw: Any, parts: Sequence[Mapping[str, Any]]) -> Any:
         """Place named arrays on the devices, and change the batch: add slots, and call the handlers."""
-
-    @abstractmethod
-    def concatenate(self, arrays: Sequence[Any], axis: int) -> Any:
-        """Join arrays along an axis, in their common dtype."""
-
-    @abstractmethod
-    def common_dtype(self, arrays: Sequence[Any]) -> Any:
-        """Return the dtype that holds the numbers of all arrays."""
 
     @abstractmethod
     def target(self, name: str, dtype: Any) -> Any:

@@ -30,7 +30,7 @@ class TrainStep:
         self._splitter, self._stage = session.splitter(TRAIN), session.stages[TRAIN]
         self._state, self._trainers, self._windows = session.state, session.trainers, session.windows
         self._timer = timer
-        self._gradients, self._check_frozen = gradients_of(session, timer), session.check_frozen
+        self._gradients = gradients_of(session, timer)
         self._hold_update = hooks.hold_update if hooks.active("hold_update") else None
         self._change_gradients = hooks.change_gradients if hooks.active("change_gradients") else None
 
@@ -86,13 +86,12 @@ class TrainStep:
     def run(self, batch: Any) -> Any:
         """Run net, losses and metrics on a batch, and return the result."""
         with self._timer("forward"):
-            self._check_frozen()
+            self._trainers.check_frozen()
             return self._stage.run(batch, self._state)
 
     def differentiate(self, result: StepResult) -> None:
         """Compute the gradients of the objective, as handlers and a method of balancing change it."""
         self._gradients(result)
-        result.detach()
 
     def reduce(self, due: Collection[str]) -> None:
         """Add up the gradients of the trainers that are due, over batches, devices and ranks."""

@@ -55,31 +55,19 @@ class Windows:
 
     def read(
         self,
-        batches: Iterable[Any],
-        left: Callable[[], int | None],
-        seed: Callable[[int], None],
-        first: int,
-        resume: Callable[[], None] | None,
-    ) -> Iterator[Any]:
-        """Return batches, each of which is yielded after its window was read.
-
-        ``left()`` returns how many batches the fit still trains on: no more are read. ``seed(number)`` seeds
-        the operators before a batch is read, all but the first, whose number is `first`: with that one, a
-        loader also draws the order of the others. `resume` restores the random states of a resumed run, whose
-        window was read ahead, after the rest was read again.
-        """
-        if not self.reads_ahead:
-            return iter(batches)
-        return self._read(iter(batches), left, seed, first, resume)
-
-    def _read(
-        self,
         batches: Iterator[Any],
         left: Callable[[], int | None],
         seed: Callable[[int], None],
         first: int,
         resume: Callable[[], None] | None,
     ) -> Iterator[Any]:
+        """Yield batches, each after its window was read; for trainers that accumulate.
+
+        ``left()`` returns how many batches the fit still trains on: no more are read. ``seed(number)`` seeds
+        the operators before a batch is read, all but the first, whose number is `first`: with that one, a
+        loader also draws the order of the others. `resume` restores the random states of a resumed run, whose
+        window was read ahead, after the rest was read again.
+        """
         length, start = self._session.trainers.window, first
         while True:
             most = left()

@@ -143,7 +143,8 @@ class FitLoop:
         self._handlers.emit(events.begin, batches=total)
         windows, around = self._session.windows, self._session.hooks.active("around_step")
         step = partial(self._step, fit_batch) if around else fit_batch
-        batches = windows.read(batches, self._handlers.batches_left, run.seed_read, first, resume)
+        if windows.reads_ahead:
+            batches = windows.read(batches, self._handlers.batches_left, run.seed_read, first, resume)
         done = run_pass(batches, step, events, self._handlers.dispatcher, state, lambda: state.place, first)
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))

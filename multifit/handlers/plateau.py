@@ -104,8 +104,7 @@ class PlateauHandler(Handler):
         changes = []
         for name in trainers if self.trainers is None else self.trainers:
             before = trainers[name].learning_rate
-            after = max(before * self.factor, self.min_lr)
-            if after < before:
+            if before is not None and (after := max(before * self.factor, self.min_lr)) < before:
                 trainers[name].learning_rate = after
                 owner = f"{name} " if len(trainers) > 1 else ""
                 changes.append(f"{owner}{figure_text(before)} to {figure_text(after)}")

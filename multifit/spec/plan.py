@@ -257,7 +257,7 @@ class TrainerPlan:
 
     name: str
     optimizer: str
-    learning_rate: float  # at the time of the check
+    learning_rate: float | None  # at the time of the check; None if the optimizer uses none
     parameters: tuple[str, ...]
     size: int  # how many numbers the parameters hold
     clip_norm: float | None = None
@@ -271,7 +271,8 @@ class TrainerPlan:
         by = f"; by the losses {', '.join(self.losses)}" if self.losses else ""
         summed = ", as one batch" if self.accumulate else ""
         rhythm = f", every {counted(self.every, 'batch', 'batches')}{summed}" if self.every != 1 else ""
-        options = f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{rhythm}"
+        rate = f", learning rate {self.learning_rate:g}" if self.learning_rate is not None else ""
+        options = f"{self.optimizer}{rate}{clip}{rhythm}"
         return (
             "trainer",
             self.name,

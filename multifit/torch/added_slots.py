@@ -31,10 +31,8 @@ def can_represent(dtype: torch.dtype, value: float) -> bool:
 class MissingLabels(added_slots.MissingLabels):
     """Replaces missing labels in tensors, without waiting for the device."""
 
-    dtype_name, can_represent = staticmethod(dtype_name), staticmethod(can_represent)
-
-    def full(self, shape: Shape, value: float, dtype: torch.dtype) -> Tensor:
-        return torch.full(shape, value, dtype=dtype)
+    full, dtype_name = staticmethod(torch.full), staticmethod(dtype_name)
+    can_represent = staticmethod(can_represent)
 
     def constant(self, values: Tensor, number: int) -> Tensor:
         return torch.full_like(values, number, dtype=torch.bool)

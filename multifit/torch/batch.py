@@ -80,6 +80,11 @@ def _holds_numbers(value: object) -> bool:
     return isinstance(value, (int, float))
 
 
+def common_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
+    """Return the dtype that holds the numbers of all tensors."""
+    return reduce(torch.promote_types, [each.dtype for each in tensors])
+
+
 class Uploads:
     """Copies tensors to the device.
 
@@ -120,6 +125,7 @@ class BatchSplitter(Splitter):
 
     user_code, missing_labels, as_array = staticmethod(user_code), MissingLabels, staticmethod(as_tensor)
     dtype_of, known_as = staticmethod(partial(getattr, torch)), staticmethod(lambda dtype: dtype)
+    concatenate, common_dtype = staticmethod(torch.cat), staticmethod(common_dtype)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -191,12 +197,6 @@ class BatchSplitter(Splitter):
             for change in self.changes:
                 change(placed)
         return placed
-
-    def concatenate(self, arrays: Sequence[Tensor], axis: int) -> Tensor:
-        return torch.cat(list(arrays), axis)
-
-    def common_dtype(self, arrays: Sequence[Tensor]) -> torch.dtype:
-        return reduce(torch.promote_types, [each.dtype for each in arrays])
 
     def target(self, name: str, dtype: torch.dtype) -> torch.dtype | None:
         cast: Any = self.dtypes.get(name) or self.seen.casts.get(name)

@@ -88,6 +88,8 @@ class StageFigures(stage_figures.StageFigures):
         sums, norm = result.sums[key], result.scale.norms[key]
         if isinstance(norm, Tensor):
             sums = [torch.where(norm.to(each.device, non_blocking=True) > 0, each, 0) for each in sums]
+        elif not norm:
+            sums = [torch.zeros_like(each) for each in sums]
         if key in self._weighted:
             sums = [*sums, sums[self._weighted[key]] * result.scale.weights[key]]
         return sums

@@ -9,14 +9,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import keystr, tree_leaves_with_path, tree_map_with_path
 
-from ..arguments import NotNegative, Share, checked_value
-from ..errors import TrainerError, quoted, user_code
+from .. import engines
+from ..errors import user_code
 
-CONTROLS: dict[str, tuple[str, Any]] = {
-    "learning_rate": ("lr", NotNegative),
-    "weight_decay": ("weight_decay", NotNegative),
-    "momentum": ("momentum", Share),
-}
+KEYS = {"learning_rate": "lr"}  # torch's names of controls, where they differ
 
 
 class Rates:
@@ -103,12 +99,7 @@ class Rates:
                 group["lr"] = rate
 
 
-def _control(name: str, doc: str) -> Any:
-    """Return a property that reads and sets a control of a trainer."""
-    return property(lambda self: self._read(name), lambda self, value: self._set(name, value), doc=doc)
-
-
-class TrainerHandle:
+class TrainerHandle(engines.TrainerHandle):
     """A ``torch.optim.Optimizer`` with a name, and with controls that can be read and set at any time.
 
     All other attributes are read from the optimizer. A control that the optimizer lacks is None and cannot be
@@ -121,27 +112,11 @@ class TrainerHandle:
       Adam's ``betas``. It is set as `weight_decay` is.
     """
 
-    __slots__ = ("name", "optimizer", "rates")
-    learning_rate = _control("learning_rate", "The current learning rate.")
-    weight_decay = _control("weight_decay", "The weight decay.")
-    momentum = _control("momentum", "The momentum or its equivalent.")
+    __slots__ = ("optimizer", "rates")
 
     def __init__(self, name: str, optimizer: Optimizer, rates: Rates | None = None) -> None:
         self.name, self.optimizer = name, optimizer
         self.rates = rates or Rates(optimizer)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self.__slots__ or name.startswith("__"):  # while it is being copied, it has no optimizer
-            raise AttributeError(name)
-        return getattr(self.optimizer, name)
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{n}={self._read(n)}" for n in CONTROLS if self._read(n) is not None)
-        return f'TrainerHandle("{self.name}", {type(self.optimizer).__name__}: {values})'
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Set the learning rate."""
-        self.learning_rate = rate
 
     def hold(self, rate: float) -> None:
         """Set a learning rate that no schedule changes any more."""
@@ -161,20 +136,17 @@ class TrainerHandle:
         self.optimizer.load_state_dict(torch.load(file, weights_only=True))
 
     def _key(self, control: str) -> str:
+        """Return the optimizer's name of a control."""
         adam = control == "momentum" and "betas" in self.optimizer.param_groups[0]
-        return "betas" if adam else CONTROLS[control][0]
+        return "betas" if adam else KEYS.get(control, control)
 
     def _read(self, control: str) -> float | None:
         value = self.optimizer.param_groups[0].get(self._key(control))
         return None if value is None else float(value[0] if isinstance(value, (tuple, list)) else value)
 
-    def _set(self, control: str, value: Any) -> None:
-        """Set a control; raises TrainerError if the optimizer lacks it, ValueError for a value not valid."""
-        where, key, groups = f'trainers["{self.name}"].{control}', self._key(control), self.param_groups
-        if self._read(control) is None:
-            valid = quoted([each for each in CONTROLS if self._read(each) is not None])
-            raise TrainerError(f"{where}: {type(self.optimizer).__name__} has none; it has {valid}")
-        value, before = checked_value(where, value, CONTROLS[control][1]), groups[0][key]
+    def _write(self, control: str, value: float) -> None:
+        key, groups = self._key(control), self.optimizer.param_groups
+        before = groups[0][key]
         if key == "lr":
             if value != self._read(control):
                 self.rates.set(value)

@@ -73,7 +73,7 @@ def by_value(loss: Callable[..., Any]) -> Callable[..., Any]:
 
     The copy shares the parameters of the loss.
     """
-    loss = getattr(loss, "_orig_mod", loss)  # what was compiled: attributes of a compiled module are its own
+    loss = getattr(loss, "_orig_mod", loss)  # attributes of a compiled module are not those of its module
     if not isinstance(loss, nn.Module) or getattr(loss, "reduction", "none") == "none":
         return loss
     if loss not in _COPIES:

@@ -45,7 +45,7 @@ class Objective(Scales):
     """Computes the terms of a spec's objective, and what they are multiplied by.
 
     A loss that returns a number returns the mean over the batch's samples; of any other, all values are added
-    up, and divided by the samples of the whole batch, or by the loss's own normalizer. The mean of a
+    up, and divided by the samples of the whole batch, or by its normalizer. The mean of a
     cross entropy that ignores labels, or weighs classes, is divided by the weights of the labels that count.
     `captured` says whether steps are captured as CUDA graphs.
     """
@@ -84,8 +84,8 @@ class Objective(Scales):
             self._check_labels(term, batch)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
             if not is_mean:  # what the loss itself returns
-                own = self.normalizer(term, batch)
-                parts = [_quotient(part, 1.0, own) for part in parts]
+                divisor = self.normalizer(term, batch)
+                parts = [_quotient(part, 1.0, divisor) for part in parts]
             computed.parts[term.key] = parts
             computed.sums[term.key] = [each.detach() for each in sums]
             value, total = parts[term.minimized], sums[term.minimized]
@@ -181,9 +181,9 @@ def _summed(term: Term) -> Any:
     fn: Any = term.spec.fn
     if fn is None or not term.labels or needs_values(term):
         return None
-    function, given = (fn.func, fn) if isinstance(fn, partial) else (fn, partial(fn))
-    if function in ENTROPIES and not given.args:
-        fn = ENTROPIES[function](**given.keywords)
+    function, bound = (fn.func, fn) if isinstance(fn, partial) else (fn, partial(fn))
+    if function in ENTROPIES and not bound.args:
+        fn = ENTROPIES[function](**bound.keywords)
     is_entropy = isinstance(fn, (nn.CrossEntropyLoss, nn.NLLLoss)) and fn.reduction == "mean"
     if not is_entropy:
         return None

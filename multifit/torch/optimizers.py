@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch.optim import Optimizer, lr_scheduler
 
-from ..checks.trainers import spec_messages, value_messages
+from ..checks.trainers import option_messages, spec_messages
+from ..engines import CONTROLS
 from ..errors import last_line, note_call, quoted, shown, suggest
 from ..schedules import with_base_rate
 from ..signatures import signature_of
 from ..spec import TrainerSpec
-from .handle import CONTROLS, Rates, TrainerHandle
+from .handle import KEYS, Rates, TrainerHandle
 
 KNOWN: dict[str, Any] = {
     name.lower(): kind
@@ -122,13 +123,9 @@ def _option_messages(where: str, kind: Any, options: dict[str, Any]) -> list[str
     """Return what is wrong with the options of an optimizer of torch; the user's own may take anything."""
     if kind not in KNOWN.values():
         return []
-    takes, hints = _takes(kind), dict(CONTROLS.values())
-    has = f"; {kind.__name__.lower()} has {quoted(takes)}"
-    unknown = [each for each in options if each not in takes]
-    messages = [f"{where}: unknown option {shown(n)}{suggest(n, [*takes, *ALIASES])}{has}" for n in unknown]
-    for key in (key for key, value in options.items() if key in hints and not torch.is_tensor(value)):
-        messages += value_messages(f"{where}: {key}", options[key], hints[key])
-    return messages
+    by_key = {KEYS.get(name, name): hint for name, hint in CONTROLS.items()}
+    hints = {key: hint for key, hint in by_key.items() if not torch.is_tensor(options.get(key))}
+    return option_messages(where, kind.__name__.lower(), options, _takes(kind), hints, ALIASES)
 
 
 def _unknown(where: str, optimizer: object) -> str:

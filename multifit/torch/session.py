@@ -72,6 +72,7 @@ class Session(engines.Session):
             more, inputs = number < len(groups), bound.get(names)
             if inputs != []:  # a handler may have frozen all of them
                 backward(losses, self.trainers.scale, retain_graph=more, inputs=inputs)
+        result.detach()
 
     def again(self, batch: Batch) -> StepResult:
         """Compute the losses of a batch once more, without gradients; running statistics stay."""

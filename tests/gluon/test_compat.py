@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -26,8 +27,21 @@ def run(code: str, folder: Path | None = None) -> str:
     return done.stdout.strip()
 
 
-NUMPY_2 = """
-import warnings
+PROGRAM = """
+import sys, numpy, warnings
+for name in "PZERO NZERO NINF PINF NAN NaN Inf alltrue sometrue product round_ in1d msort trapz".split():
+    if name in vars(numpy):
+        delattr(numpy, name)
+import multifit
+print("mxnet" in sys.modules, hasattr(multifit, "__wrapped__"))
+import mxnet
+print(multifit.TaskSpec.__name__, [name for name in multifit.__all__ if not hasattr(multifit, name)])
+from multifit.gluon.compat import mx
+import gluoncv, gluonnlp
+import torch
+anchors = gluoncv.model_zoo.rcnn.rpn.anchor.RPNAnchorGenerator(16, 256, [.5, 1, 2], [8, 16, 32], (8, 8))
+anchors.initialize()
+print(anchors(mx.nd.zeros((1, 3, 4, 4))).shape, mx.nd.ones(3).sum().asscalar())
 mx.npx.set_np()
 print(mx.np.PZERO, mx.np.NZERO, mx.np.PINF, mx.np.NINF, mx.np.NAN, mx.np.NaN, hasattr(numpy, "PZERO"))
 print(mx.np.in1d(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 4])).asnumpy().tolist(),
@@ -45,54 +59,42 @@ print(mx.recordio.unpack(mx.recordio.pack(mx.recordio.IRHeader(0, [1, 2], 3, 0),
 """
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory):
-    """The lines that one interpreter prints: multifit comes first, then mxnet, then what needs it."""
-    folder = tmp_path_factory.mktemp("torch")
-    (folder / "torch.py").write_text("__version__ = '2.13.0'")
-    code = """
-import sys, numpy
-for name in "PZERO NZERO NINF PINF NAN NaN Inf alltrue sometrue product round_ in1d msort trapz".split():
-    if name in vars(numpy):
-        delattr(numpy, name)
-import multifit
-print("mxnet" in sys.modules, hasattr(multifit, "__wrapped__"))
-import mxnet
-print(multifit.TaskSpec.__name__, [name for name in multifit.__all__ if not hasattr(multifit, name)])
-from multifit.gluon.compat import mx
-import gluoncv, gluonnlp
-import torch
-anchors = gluoncv.model_zoo.rcnn.rpn.anchor.RPNAnchorGenerator(16, 256, [.5, 1, 2], [8, 16, 32], (8, 8))
-anchors.initialize()
-print(anchors(mx.nd.zeros((1, 3, 4, 4))).shape, mx.nd.ones(3).sum().asscalar())
-"""
-    return run(code + NUMPY_2, folder).splitlines()
+def test_mxnet_gluoncv_and_gluonnlp_run(tmp_path: Path) -> None:
+    """Imported late, without what numpy 2 removed, and with a torch that gluoncv refuses."""
+    (tmp_path / "torch.py").write_text("__version__ = '2.13.0'")
+    assert run(PROGRAM, tmp_path).splitlines() == [
+        "False False",  # importing multifit prepares mxnet but does not import it
+        "TaskSpec []",
+        "(1, 144, 4) 3.0",
+        "0.0 -0.0 inf -inf nan nan False",
+        "[True, False, False, True] [[2.0, 1.0], [3.0, 9.0]]",
+        "True False 6.0 2.0",
+        "inf",
+        "(2, 3) [2, 3]",
+        "[1.0, 2.0]",
+    ]
 
 
-# -------------------------------------------------------------------------------- for a user
-
-
-def test_mxnet_gluoncv_and_gluonnlp_run(printed):
-    """Also where a torch is installed that gluoncv refuses, and which stays importable."""
-    assert printed[2:3] == ["(1, 144, 4) 3.0"]
-
-
-def test_torch_is_hidden_from_gluoncv_alone_and_only_while_that_is_imported(monkeypatch, tmp_path):
+@pytest.mark.parametrize("imported", [True, False])
+def test_torch_is_hidden_from_gluoncv_alone_and_only_while_that_is_imported(
+    imported: bool, monkeypatch: Any, tmp_path: Path
+) -> None:
     (tmp_path / "gluoncv.py").write_text("import torch")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "gluoncv", raising=False)
-    torch = types.ModuleType("torch")
-    for before in (torch, None):  # imported before, or not
-        monkeypatch.setitem(sys.modules, "torch", before)
-        if before is None:
-            del sys.modules["torch"]
-        with pytest.raises(ImportError, match="torch"):
-            importlib.import_module("gluoncv")
-        assert sys.modules.get("torch") is before
+    before = types.ModuleType("torch") if imported else None
+    monkeypatch.setitem(sys.modules, "torch", before)
+    if before is None:
+        del sys.modules["torch"]
+    with pytest.raises(ImportError, match="torch"):
+        importlib.import_module("gluoncv")
+    assert sys.modules.get("torch") is before
     assert compat.Finder().find_spec("torch", None) is None
 
 
-def test_a_failed_import_of_mxnet_before_ours_does_no_harm():
+def test_mxnet_that_was_imported_before_is_used() -> None:
+    """A failed import before ours does no harm."""
+    assert compat.load_mxnet() is sys.modules["mxnet"] is compat.mx
     code = """
 try:
     import mxnet
@@ -105,41 +107,20 @@ print(mx.nd.ones(3).sum().asscalar())
     assert run(code).split("\n") == ["alone" if OLD_NUMPY else "fails alone", "3.0"]
 
 
-def test_mxnet_that_was_imported_before_is_used():
-    assert compat.load_mxnet() is sys.modules["mxnet"] is compat.mx
-
-
-# -------------------------------------------------------------------------------- numpy
-
-
-def test_only_missing_aliases_are_added():
+def test_names_of_numpy_are_put_back_where_they_are_missing(monkeypatch: Any) -> None:
     module = types.SimpleNamespace(bool="mine")
     assert compat.add_missing(module, compat.ALIASES) == ["float", "int", "Inf"]
     assert (module.bool, module.float, module.int, module.Inf) == ("mine", float, int, numpy.inf)
-
-
-def test_mxnet_runs_without_what_numpy_2_removed(printed):
-    assert printed[3:] == [
-        "0.0 -0.0 inf -inf nan nan False",
-        "[True, False, False, True] [[2.0, 1.0], [3.0, 9.0]]",
-        "True False 6.0 2.0",
-        "inf",
-        "(2, 3) [2, 3]",
-        "[1.0, 2.0]",
-    ]
-
-
-def test_only_while_mxnet_is_imported(monkeypatch):
     for name in ("PZERO", "in1d"):
         monkeypatch.delattr(numpy, name, raising=False)
     before = dict(vars(numpy))
-    with pytest.raises(KeyError), compat.numpy_1(numpy):
+    with pytest.raises(KeyError), compat.numpy_1(numpy):  # only while mxnet is imported
         assert (numpy.PZERO, list(numpy.in1d([[1], [2]], [2]))) == (0, [False, True])
         raise KeyError
     assert vars(numpy) == before
 
 
-def test_operators_take_numbers_of_numpy():
+def test_operators_take_numbers_of_numpy() -> None:
     module = types.SimpleNamespace()
     with compat.plain_numbers(module):
         pass
@@ -147,18 +128,10 @@ def test_operators_take_numbers_of_numpy():
     assert list(map(module.str, values)) == ["(2, None)", "[0.5]", "(1, 2)", "0.5", "x"]
 
 
-# -------------------------------------------------------------------------------- mxnet
-
-
-def test_missing_mxnet_names_its_packages(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mxnet", None)
-    with pytest.raises(ImportError, match=r"pip install mxnet==1.9.1, or mxnet-cu112"):
-        compat.load_mxnet()
-
-
 @pytest.mark.parametrize(
     ("code", "error", "message", "cause"),
     [
+        (None, ImportError, r"pip install mxnet==1.9.1, or mxnet-cu112", type(None)),
         (
             "raise ModuleNotFoundError('no distutils', name='distutils')", ImportError,
             "Python 3.12 no longer has; .*pip install setuptools", type(None),
@@ -170,24 +143,21 @@ def test_missing_mxnet_names_its_packages(monkeypatch):
         ("import no_such_module", ModuleNotFoundError, "no_such_module", type(None)),
     ],
 )  # fmt: skip
-def test_an_mxnet_that_cannot_be_imported(monkeypatch, tmp_path, code, error, message, cause):
-    (tmp_path / "mxnet.py").write_text(code)
-    monkeypatch.delitem(sys.modules, "mxnet")
-    monkeypatch.syspath_prepend(tmp_path)
+def test_an_mxnet_that_cannot_be_imported(
+    code: str | None, error: Any, message: str, cause: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "mxnet", None)
+    if code is not None:
+        (tmp_path / "mxnet.py").write_text(code)
+        monkeypatch.delitem(sys.modules, "mxnet")
+        monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(error, match=message) as caught:
         compat.load_mxnet()
     assert isinstance(caught.value.__cause__, cause)
 
 
-# -------------------------------------------------------------------------------- importing late
-
-
-def test_importing_multifit_prepares_mxnet_but_does_not_import_it(printed):
-    assert printed[:2] == ["False False", "TaskSpec []"]
-
-
 @pytest.mark.parametrize("module", [multifit, compat])
-def test_an_unknown_name_is_an_error(module):
+def test_an_unknown_name_is_an_error(module: Any) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         module.nothing  # noqa: B018
     assert not hasattr(module, "__wrapped__")

@@ -15,7 +15,7 @@ from ..optim.preserve_state import kept_statistics, preserve_state
 from ..session import Session
 from ..step.blocks import blocks_of, run_by_python
 from ..step.network import Network
-from ..step.result import StepResult
+from ..step.stage import StepResult
 from .doubtful_values import channels_last, doubtful_values
 from .dry_run import without_gradient
 

@@ -16,11 +16,25 @@ from ..losses import weighs_values
 from .arrays import moved, new_array
 
 
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype, such as float32."""
+    return np.dtype(dtype).name
+
+
+@cache  # called for every batch
+def can_represent(dtype: Any, value: float) -> bool:
+    """Whether arrays of a dtype can represent a value, real ones after rounding it."""
+    if np.dtype(dtype).kind not in "iu":
+        return np.dtype(dtype).kind == "f" or value in (0, 1)
+    limits = np.iinfo(dtype)
+    return limits.min <= value <= limits.max and value == int(value)
+
+
 class MissingLabels(added_slots.MissingLabels):
     """Replaces missing labels in arrays of MXNet and NumPy."""
 
-    def full(self, shape: Shape, value: float, dtype: Any) -> np.ndarray:
-        return np.full(shape, value, dtype)
+    full, dtype_name = staticmethod(np.full), staticmethod(dtype_name)
+    can_represent = staticmethod(can_represent)
 
     def constant(self, values: Any, number: int) -> Any:
         return (mx.nd.ones_like if number else mx.nd.zeros_like)(values)
@@ -32,21 +46,6 @@ class MissingLabels(added_slots.MissingLabels):
         present = present.astype("float32")
         known = mx.nd.where(present, values, mx.nd.zeros_like(values))
         return moved(known, values.context, dtype), present
-
-    def can_represent(self, dtype: Any, value: float) -> bool:
-        return _can_represent(dtype, value)
-
-    def dtype_name(self, dtype: Any) -> str:
-        return np.dtype(dtype).name
-
-
-@cache  # called for every batch
-def _can_represent(dtype: Any, value: float) -> bool:
-    kind = np.dtype(dtype).kind
-    if kind not in "iu":
-        return kind == "f" or value in (0, 1)
-    limits = np.iinfo(dtype)
-    return limits.min <= value <= limits.max and value == int(value)
 
 
 class ValueWeights(added_slots.ValueWeights):

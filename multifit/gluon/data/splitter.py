@@ -15,7 +15,7 @@ from ...errors import Problem, counted, raise_problems
 from ...protocols import Context, Shape
 from ..compat import mx
 from ..user_code import user_code
-from .added_slots import MissingLabels
+from .added_slots import MissingLabels, dtype_name
 from .arrays import (
     RawArray,
     Signature,
@@ -57,6 +57,8 @@ class BatchSplitter(Splitter):
 
     user_code, missing_labels = staticmethod(user_code), MissingLabels
     as_array, samples = staticmethod(as_array), staticmethod(samples)
+    concatenate, common_dtype = staticmethod(concatenated), staticmethod(common_dtype)
+    known_as = staticmethod(dtype_name)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -118,7 +120,6 @@ class BatchSplitter(Splitter):
         axis, share = self.batch_axis, self.seen.current.share
         counts = [next(a.shape[axis] for a in arrays.values() if a is not None) for arrays in parts]
         batch = Batch(raw, 0, axis, share.total(sum(counts)), self.absent)
-        batch.is_reused = isinstance(raw, mx.io.DataBatch)
         pieces: list[tuple[NamedArrays, int, slice | None]]
         if len(parts) == 1:
             [arrays], [count] = parts, counts
@@ -140,21 +141,12 @@ class BatchSplitter(Splitter):
             change(batch)
         return batch
 
-    def concatenate(self, arrays: Sequence[Any], axis: int) -> Any:
-        return concatenated(arrays, axis)
-
-    def common_dtype(self, arrays: Sequence[Any]) -> Any:
-        return common_dtype(arrays)
-
     def target(self, name: str, dtype: Any) -> str | None:
         if name in self.dtypes:
             return self.dtypes[name]
         cast = self.seen.casts.get(name) or cast_dtype(dtype, self.real)
         was_real = np.dtype(cast or dtype) != self.real and self.was_real(name)
         return self.real if was_real else cast
-
-    def known_as(self, dtype: Any) -> str:
-        return np.dtype(dtype).name
 
     def _remember_batch(
         self, key: tuple[Any, ...], arrays: Sequence[Any], named: NamedArrays, batch: Batch

@@ -1,9 +1,16 @@
 """Build the trainers that are declared for a net: each trainable parameter has exactly one."""
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...checks.trainers import coverage_problems, declared_problems, declared_rhythm, listing
+from ...checks.trainers import (
+    Rhythm,
+    coverage_problems,
+    declared_problems,
+    declared_rhythm,
+    listing,
+    rhythm_messages,
+)
 from ...errors import Problem
 from ...protocols import Context, Parameter
 from ...spec import TrainerSpec
@@ -11,11 +18,25 @@ from ..compat import mx
 from .handle import TrainerHandle
 from .optimizers import build_optimizer, declared_options
 from .parameters import learnable, select, trainable
-from .trainers import Bound, rhythm_problems
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
 LIBRARY = (mx.gluon.Trainer, "gluon.Trainer")
 STEP = mx.gluon.Trainer.step
+
+
+class Bound(NamedTuple):
+    """Trainers that were just built, with their largest norms.
+
+    `parameters` are those that each trainer holds, by structural name. `options` are the options of
+    optimizers that were declared by name. `rhythms` are those of trainers that do not update after every
+    batch.
+    """
+
+    trainers: Mapping[str, mx.gluon.Trainer]
+    clip_norms: dict[str, float]
+    parameters: Mapping[str, Mapping[str, mx.gluon.Parameter]]
+    options: Mapping[str, Mapping[str, Any]]
+    rhythms: dict[str, Rhythm]
 
 
 def bind_trainers(
@@ -42,7 +63,7 @@ def bind_trainers(
     named = {name: each.trainer if isinstance(each, TrainerHandle) else each for name, each in named.items()}
     where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
     problems = [*known, *declared_problems(named, where, LIBRARY, lambda each: each._optimizer)]
-    valid = {name: value for name, value in named.items() if _is_trainer(value)}
+    valid = {n: each for n, each in named.items() if isinstance(each, (TrainerSpec, mx.gluon.Trainer))}
     can_learn = learnable(parameters)
     candidates = {n: p for n, p in can_learn.items() if p.grad_req != "null" or n in resting}
     frozen_set, selection_problems = frozen_names("frozen", frozen, parameters)
@@ -81,23 +102,18 @@ def _new_trainers(
 ) -> Bound:
     """Build the declared trainers, each for the parameters that it holds; all update by themselves."""
     by_trainer = {name: {each: parameters[each] for each in names} for name, names in held.items()}
-    trainers = {name: value for name, value in valid.items() if isinstance(value, mx.gluon.Trainer)}
-    for trainer in trainers.values():
-        trainer._kvstore_params["update_on_kvstore"] = False
-    specs = {name: value for name, value in valid.items() if isinstance(value, TrainerSpec)}
-    for name in specs:
-        of_trainer = list(by_trainer[name].values())
-        trainers[name] = mx.gluon.Trainer(of_trainer, optimizers[name], update_on_kvstore=False)
+    trainers, specs = dict(valid), {n: each for n, each in valid.items() if isinstance(each, TrainerSpec)}
+    for name, value in valid.items():
+        if name in specs:
+            of_trainer = list(by_trainer[name].values())
+            trainers[name] = mx.gluon.Trainer(of_trainer, optimizers[name], update_on_kvstore=False)
+        else:
+            value._kvstore_params["update_on_kvstore"] = False
     clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
     options = {name: declared_options(s) for name, s in specs.items() if isinstance(s.optimizer, str)}
     rhythms = {name: declared_rhythm(value, accumulate) for name, value in valid.items()}
     slow = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
-    return Bound({name: trainers[name] for name in valid}, clip_norms, by_trainer, options, slow)
-
-
-def _is_trainer(value: object) -> bool:
-    """Whether a value declares a trainer."""
-    return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
+    return Bound(trainers, clip_norms, by_trainer, options, slow)
 
 
 def gluon_trainer_problems(
@@ -109,65 +125,35 @@ def gluon_trainer_problems(
     trainer's own ``step`` is not called, and an override of it would be ignored; gradients are means over the
     batch, not sums. `where` is the trainer's name in messages.
     """
-    messages = [*_kvstore_messages(trainer, len(contexts)), *_context_messages(trainer, contexts)]
-    if getattr(trainer.step, "__func__", None) is not STEP:
-        messages.append(
-            f"{type(trainer).__name__} overrides step(), which fit does not call: it reduces gradients, "
-            "clips them and updates by itself; give a TrainerSpec, with clip_norm= to clip, and a handler "
-            "with change_gradients() for other changes"
-        )
-    if trainer._compression_params:
-        messages.append(
-            "compression_params= has a threshold for sums over a batch's samples, but gradients are their "
-            "means here, which it would distort; leave it out"
-        )
-    return [Problem("trainer", f"{where}: {message}") for message in messages]
-
-
-def _kvstore_messages(trainer: mx.gluon.Trainer, devices: int) -> list[str]:
-    messages = []
-    kvstore = trainer._kvstore_params["kvstore"]
-    kind = kvstore.type if isinstance(kvstore, mx.kv.KVStore) else kvstore
-    if isinstance(kind, str) and "dist" in kind:
-        messages.append(
-            f'kvstore="{kind}" adds up what each process has divided by its own samples; leave '
-            'kvstore= out, and give MultiEstimator(world=multifit.connect("horovod" or "torch"))'
-        )
-    if devices > 1 and kvstore is None:
-        messages.append(
-            f"kvstore=None on {devices} devices never adds up gradients, so replicas "
-            'would diverge; use kvstore="device", or a TrainerSpec'
-        )
-    if trainer._kvstore_params["update_on_kvstore"] or trainer._update_on_kvstore:
-        messages.append(
-            "updates on its kvstore, where gradients cannot be clipped or changed; build it with "
-            "update_on_kvstore=False, or give a TrainerSpec"
-        )
-    return messages
-
-
-def _context_messages(trainer: mx.gluon.Trainer, contexts: Sequence[Context]) -> list[str]:
-    if list(trainer._contexts or []) == list(contexts):
-        return []
-    built, run = (", ".join(map(str, devices or ["nowhere"])) for devices in (trainer._contexts, contexts))
-    return [
-        f"was built for {built}, but the run is on {run}; "
-        "initialise the net there before building the gluon.Trainer, or give a TrainerSpec"
-    ]
+    options, devices = trainer._kvstore_params, len(contexts)
+    store = getattr(options["kvstore"], "type", options["kvstore"])
+    built, run = (", ".join(map(str, each or ["nowhere"])) for each in (trainer._contexts, contexts))
+    messages = {
+        f'kvstore="{store}" adds up what each process has divided by its own samples; leave kvstore= out, '
+        'and give MultiEstimator(world=multifit.connect("horovod" or "torch"))': "dist" in str(store),
+        f"kvstore=None on {devices} devices never adds up gradients, so replicas would diverge; use "
+        'kvstore="device", or a TrainerSpec': devices > 1 and store is None,
+        "updates on its kvstore, where gradients cannot be clipped or changed; build it with "
+        "update_on_kvstore=False, or give a TrainerSpec": options["update_on_kvstore"]
+        or trainer._update_on_kvstore,
+        f"was built for {built}, but the run is on {run}; initialise the net there before building the "
+        "gluon.Trainer, or give a TrainerSpec": list(trainer._contexts or []) != list(contexts),
+        f"{type(trainer).__name__} overrides step(), which fit does not call: it reduces gradients, clips "
+        "them and updates by itself; give a TrainerSpec, with clip_norm= to clip, and a handler with "
+        "change_gradients() for other changes": getattr(trainer.step, "__func__", None) is not STEP,
+        "compression_params= has a threshold for sums over a batch's samples, but gradients are their means "
+        "here, which it would distort; leave it out": bool(trainer._compression_params),
+    }
+    return [Problem("trainer", f"{where}: {message}") for message, applies in messages.items() if applies]
 
 
 def frozen_names(
     where: str, frozen: Any, parameters: Mapping[str, Parameter]
 ) -> tuple[set[str], list[Problem]]:
     """Return the names of the parameters that ``frozen=`` selects; `where` is its name in messages."""
-    names: set[str] = set()
-    problems: list[Problem] = []
     items = () if frozen is None else frozen if isinstance(frozen, (list, tuple, set)) else [frozen]
-    for item in items:
-        selected, more = select(where, item, parameters)
-        names.update(selected)
-        problems += more
-    return names, problems
+    selected = [select(where, item, parameters) for item in items]
+    return {name for names, _ in selected for name in names}, [each for _, more in selected for each in more]
 
 
 def _held_names(
@@ -214,3 +200,19 @@ def held_by_trainer(
             "gluon.Trainer, or give a TrainerSpec, from which frozen parameters are subtracted"
         )
     return held, [Problem("trainer", message) for message in messages]
+
+
+def rhythm_problems(
+    where: str, declared: Any, accumulate: int, parameters: Mapping[str, mx.gluon.Parameter]
+) -> list[Problem]:
+    """Return why the gradients of a trainer cannot be added up; `where` is its name in messages."""
+    rhythm = declared_rhythm(declared, accumulate)
+    messages = rhythm_messages(where, rhythm, accumulate)
+    sparse = [name for name, p in parameters.items() if p._grad_stype != "default"]
+    if sparse and rhythm.accumulate:
+        messages.append(
+            f"{where}: accumulates the gradients of {rhythm.every} batches, but those of {listing(sparse)} "
+            "are sparse, and MXNet cannot add such gradients; build the layer with sparse_grad=False, or "
+            "leave accumulate out"
+        )
+    return [Problem("trainer", message) for message in messages]

@@ -6,7 +6,7 @@ from inspect import signature
 from typing import Any
 
 from ...arguments import NotNegative, Share
-from ...checks.trainers import spec_messages, value_messages
+from ...checks.trainers import option_messages, spec_messages
 from ...errors import Problem, last_line, note_call, quoted, shown, suggest
 from ...schedules import with_base_rate
 from ...spec import TrainerSpec
@@ -15,12 +15,12 @@ from ..compat import mx
 KNOWN = ("mxnet.", "gluonnlp.", "multifit.")  # modules of optimizers whose options are known
 ALIASES = {"lr": "learning_rate", "weight_decay": "wd"}  # PyTorch's names
 NO_OPTIONS = {"self", "args", "kwargs", "options", "param_idx2name", "param_dict", "sym"}  # but arguments
-# The valid values of some options of these optimizers.
 LIMITS: dict[str, Any] = {
-    **dict.fromkeys(("learning_rate", "wd", "epsilon", "eps"), NotNegative),
-    **dict.fromkeys(("momentum", "beta1", "beta2", "gamma1", "gamma2", "rho"), Share),
-    **dict.fromkeys(("clip_gradient", "clip_weights", "rescale_grad"), float | None),
+    **dict.fromkeys(("learning_rate", "wd"), NotNegative),
+    **dict.fromkeys(("momentum", "beta1", "beta2"), Share),
+    "clip_gradient": float | None,
 }
+"""The valid values of options of these optimizers."""
 
 
 def build_optimizer(where: str, spec: TrainerSpec) -> tuple[mx.optimizer.Optimizer | None, list[Problem]]:
@@ -30,7 +30,7 @@ def build_optimizer(where: str, spec: TrainerSpec) -> tuple[mx.optimizer.Optimiz
     """
     optimizer, messages = None, [*spec_messages(where, spec, ALIASES), *_schedule_messages(where, spec)]
     known = mx.optimizer.Optimizer.opt_registry
-    kind = known.get(spec.optimizer.lower()) if isinstance(spec.optimizer, str) else None
+    class_ = known.get(spec.optimizer.lower()) if isinstance(spec.optimizer, str) else None
     if isinstance(spec.optimizer, mx.optimizer.Optimizer):
         if spec.optimizer_params or spec.lr_scheduler is not None:
             way_out = "give its name to set optimizer_params or lr_scheduler"
@@ -40,32 +40,24 @@ def build_optimizer(where: str, spec: TrainerSpec) -> tuple[mx.optimizer.Optimiz
         except Exception as error:
             why = f"{type(error).__name__}: {last_line(error)}"
             messages.append(f"{where}: {type(spec.optimizer).__name__} cannot be copied: {why}")
-    elif kind in (None, mx.optimizer.Test):  # a dummy, which adds gradients instead
+    elif class_ in (None, mx.optimizer.Test):  # a dummy, which adds gradients instead
         messages.append(_unknown(where, spec.optimizer))
     elif not messages:
-        optimizer, messages = _build(where, kind, declared_options(spec), spec.lr_scheduler)
+        optimizer, messages = _build(where, class_, declared_options(spec), spec.lr_scheduler)
     return optimizer, [Problem("trainer", message) for message in messages]
 
 
 def declared_options(spec: TrainerSpec) -> dict[str, Any]:
     """Return the options of a TrainerSpec by MXNet's names; those of a user's own optimizer as they are."""
-    kind = mx.optimizer.Optimizer.opt_registry.get(str(spec.optimizer).lower())
-    aliases = ALIASES if getattr(kind, "__module__", "").startswith(KNOWN) else {}
+    class_ = mx.optimizer.Optimizer.opt_registry.get(str(spec.optimizer).lower())
+    aliases = ALIASES if getattr(class_, "__module__", "").startswith(KNOWN) else {}
     return {aliases.get(name, name): value for name, value in (spec.optimizer_params or {}).items()}
 
 
-def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tuple[Any, list[str]]:
-    stock = kind.__module__.startswith(KNOWN)
-    limits = LIMITS if stock else {"learning_rate": NotNegative}  # another may take anything
-    named = [(name, value) for name, value in options.items() if name in limits]
-    messages = [
-        each for name, value in named for each in value_messages(f"{where}: {name}", value, limits[name])
-    ]
-    valid = {each for base in kind.__mro__ for each in signature(base.__init__).parameters} - NO_OPTIONS
-    has = f"; {kind.__name__.lower()} has {quoted(sorted(valid))}"
-    unknown = [name for name in options if name not in valid] if stock else []
-    messages += [f"{where}: unknown option {shown(n)}{suggest(n, [*valid, *ALIASES])}{has}" for n in unknown]
-    if messages:
+def _build(where: str, class_: Any, options: dict[str, Any], scheduler: Any) -> tuple[Any, list[str]]:
+    name, stock = class_.__name__.lower(), class_.__module__.startswith(KNOWN)
+    takes = {each for base in class_.__mro__ for each in signature(base.__init__).parameters} - NO_OPTIONS
+    if stock and (messages := option_messages(where, name, options, takes, LIMITS, ALIASES)):
         return None, messages
     scheduler = options.get("lr_scheduler") if scheduler is None else scheduler
     try:
@@ -73,9 +65,8 @@ def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
             # it has state, so each trainer gets its own
             options["lr_scheduler"] = with_base_rate(scheduler, options.get("learning_rate"))
             options.setdefault("learning_rate", scheduler.base_lr)
-        return kind(**options), []
+        return class_(**options), []
     except Exception as error:
-        name = kind.__name__.lower()
         if not stock:
             note_call(error, f"{where}: {name}, called with {shown(options)}")
             raise

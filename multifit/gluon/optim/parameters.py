@@ -138,9 +138,9 @@ def initialize(
                     error, f'initializer: {type(value).__name__}, for "{name}" {tuple(parameter.shape)}'
                 )
                 raise
-            kind = value if isinstance(value, str) else type(value).__name__
+            name_of_rule = value if isinstance(value, str) else type(value).__name__
             what = f'"{name}" {tuple(parameter.shape)}: {error}'
-            message = f"initializer: {kind} cannot fill {what}; give it to others only"
+            message = f"initializer: {name_of_rule} cannot fill {what}; give it to others only"
             problems.append(Problem("trainer", message))
     for parameter in parameters.values() if not problems else ():
         if list(parameter.list_ctx()) != list(contexts):

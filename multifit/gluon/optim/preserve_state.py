@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 from ..compat import mx
 from .gradients import is_fresh, set_fresh
@@ -19,8 +18,7 @@ def preserve_state(
     """Restore parameters and trainers when the block ends, even by an exception.
 
     Values, running statistics and gradients are copied, and copied back into the same arrays, which net and
-    graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule, and
-    with another kvstore.
+    graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule.
     """
     with ExitStack() as stack:
         stack.enter_context(_preserve_parameters([p for p in parameters if p._data is not None]))
@@ -63,10 +61,11 @@ def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]
         yield
     finally:
         for parameter, saved in zip(parameters, copies):
-            for array, kept in zip(_arrays(parameter), saved):  # a changed grad_req may have made new arrays
+            # a changed grad_req may have made new arrays
+            for array, before in zip(_arrays(parameter), saved):
                 with suppress(mx.MXNetError):  # the error of an operator that failed to write this array
                     array.wait_to_read()
-                kept.copyto(array)
+                before.copyto(array)
         for values, fresh in flags:
             set_fresh(values, fresh)
 
@@ -77,21 +76,13 @@ def _arrays(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
 
 @contextmanager
 def _preserve_trainer(trainer: mx.gluon.Trainer) -> Iterator[None]:
-    fields, config = dict(vars(trainer)), trainer._kvstore_params
-    trainer._optimizer = copy.deepcopy(fields["_optimizer"])  # its schedule too, but not its parameters
-    trainer._optimizer.param_dict = fields["_optimizer"].param_dict
-    trainer._updaters = [_copy_updater(updater, trainer._optimizer) for updater in fields["_updaters"]]
-    if isinstance(config["kvstore"], mx.kv.KVStore):  # it may be in use
-        trainer._kvstore_params = {**config, "kvstore": config["kvstore"].type}
-    trainer._reset_kvstore()
+    optimizer, updaters = trainer._optimizer, trainer._updaters
+    trainer._optimizer = copy.deepcopy(optimizer)  # its schedule too, but not its parameters
+    trainer._optimizer.param_dict = optimizer.param_dict
+    trainer._updaters = [mx.optimizer.Updater(trainer._optimizer) for _ in updaters]
+    for twin, updater in zip(trainer._updaters, updaters):
+        twin.states, twin.states_synced = copy.deepcopy(updater.states), dict(updater.states_synced)
     try:
         yield
     finally:
-        vars(trainer).update(fields)
-
-
-def _copy_updater(updater: Any, optimizer: mx.optimizer.Optimizer) -> Any:
-    twin = copy.copy(updater)
-    twin.optimizer, twin.states = optimizer, copy.deepcopy(updater.states)
-    twin.states_synced = dict(updater.states_synced)
-    return twin
+        trainer._optimizer, trainer._updaters = optimizer, updaters

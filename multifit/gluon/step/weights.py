@@ -34,7 +34,7 @@ class Weights(Scales):
         self._dtype, self._constants = dtype, dict[Any, Array]()
 
     def scale(self, batch: Batch, state: RunState | None) -> Scale:
-        """Return the weights and normalizers of a batch, which are mostly known from an earlier one."""
+        """Return the weights and normalizers of a batch, mostly those of an earlier one."""
         fixed = self._fixed.get((batch.total, batch.samples))
         return super().scale(batch, state) if fixed is None else fixed
 

@@ -21,13 +21,11 @@ EVEN = BATCHES[:-1]  # two devices need two samples
 def fitted(
     net: Any, method: Any, batches: Any = BATCHES, epochs: int = 1, devices: Any = None, **options: Any
 ) -> MultiEstimator:
-    """Fit; `options` are the estimator's, its `seed`, `handlers`, and `fit`, the options of the fit."""
+    """Fit; `options` are the estimator's, `handlers`, and `fit`, the other options of the fit."""
     trainers = options.pop("trainers", TrainerSpec(".*", "sgd", SGD))
     fit = {"event_handlers": [*SILENT, *options.pop("handlers", [])], **options.pop("fit", {})}
-    spec, seed = options.pop("spec", None) or digit_spec(), options.pop("seed", None)
+    spec = options.pop("spec", None) or digit_spec()
     estimator = MultiEstimator(net, spec, trainers, devices, balance=method, **options)
-    if seed is not None:
-        estimator.state.seed = seed
     estimator.fit(batches, epochs=epochs, **fit)
     return estimator
 

@@ -19,7 +19,6 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )  # fmt: skip
-from multifit.seeding import RERUN_STEP, mixed
 from tests.common.compare import assert_same_parameters, assert_unchanged, copy_parameters, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO
@@ -65,16 +64,16 @@ of_both = pytest.mark.parametrize("on", ["features", "parameters"])
 
 
 def fitted(net: Any, method: Any, epochs: int = 2, devices: Any = None, **options: Any) -> MultiEstimator:
-    """Fit, with the random numbers of every step seeded as those of a graph that is cut are."""
+    """Fit, with random numbers that are seeded for each batch, and again after the check of the first."""
 
     class Seeds:
-        def batch_begin(self, estimator: Any, **arguments: Any) -> None:
-            state = estimator.state
-            mx.random.seed(mixed(7, RERUN_STEP, state.epoch, state.step, 0, 0) % 2**31)
+        def batch_begin(self, estimator: Any) -> None:
+            estimator.state.seed = 7
+            estimator.reseed()
 
     handlers = [Seeds(), *options.pop("handlers", [])]
     batches = options.pop("batches", BATCHES)
-    return by_hand.fitted(net, method, batches, epochs, devices, handlers=handlers, seed=7, **options)
+    return by_hand.fitted(net, method, batches, epochs, devices, handlers=handlers, **options)
 
 
 @pytest.mark.parametrize(

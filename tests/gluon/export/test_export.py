@@ -23,7 +23,6 @@ from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 TASKS = Path(__file__).parents[3] / "tasks"
-TWO = [mx.cpu(0), mx.cpu(1)]
 
 
 def body() -> Any:
@@ -135,10 +134,10 @@ def record(folder: Path) -> Any:
     return json.loads((folder / "export.json").read_text("utf-8"))
 
 
-def export_both(estimator: MultiEstimator, folder: Path, data: Any, *others: Any) -> Any:
-    """Export in both formats; check that the files give what `predict` returns, also for other batches.
+def export_both(estimator: MultiEstimator, folder: Path, data: Any, others: Any = None) -> Any:
+    """Export in both formats, and return the record.
 
-    Returns the record.
+    The files must give what `predict` returns for `others`, by default for `data`.
     """
     declared = estimator.spec.evaluation
     names = [path.name for path in estimator.export(folder, data)]
@@ -148,7 +147,7 @@ def export_both(estimator: MultiEstimator, folder: Path, data: Any, *others: Any
     assert [port.name for port in in_onnx.get_inputs()] == list(declared.inputs)
     outputs = [f"{n}_output" if n in declared.inputs else n for n in declared.output_names]
     assert [port.name for port in in_onnx.get_outputs()] == outputs
-    for batch in (data, *others):
+    for batch in [data] if others is None else others:
         arrays = batch if isinstance(batch, tuple) else (batch,)
         expected = estimator.predict(batch)
         in_gluon = imported(folder, declared.inputs, arrays)
@@ -157,7 +156,7 @@ def export_both(estimator: MultiEstimator, folder: Path, data: Any, *others: Any
         for gluon_array, onnx_array, (name, value) in zip(*pairs, expected.items()):
             np.testing.assert_allclose(gluon_array, value, rtol=1e-5, atol=1e-5, err_msg=name)
             np.testing.assert_allclose(onnx_array, value, rtol=1e-4, atol=1e-4, err_msg=name)
-    return record(folder)
+    return json.loads((folder / "export.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -165,7 +164,7 @@ def test_both_formats_give_what_predict_returns(case: str, tmp_path: Path) -> No
     estimator, data = CASES[case](tmp_path)
     handlers = list(logging.getLogger().handlers)
     arrays = data if isinstance(data, tuple) else (data,)
-    described = export_both(estimator, tmp_path, data, tuple(array[:2] for array in arrays))
+    described = export_both(estimator, tmp_path, data, [data, tuple(array[:2] for array in arrays)])
     declared = estimator.spec.evaluation
     assert [one["name"] for one in described["outputs"]] == list(declared.output_names)
     assert [port.shape[0] for port in session(tmp_path).get_inputs()] == ["N"] * len(arrays)
@@ -205,17 +204,19 @@ def test_the_record_describes_inputs_and_outputs(tmp_path: Path) -> None:
     assert mx.sym.load(str(tmp_path / found["symbol"])).list_outputs() == ["out_output"]
 
 
-@pytest.mark.parametrize(
-    ("function", "shapes", "inputs", "outputs"),
-    [
-        (lambda n, F, x: F.reshape(x, shape=(-3, 0)), [(5, 3, 2)], ["N", 3, 2], [None, 2]),
-        (lambda n, F, x: F.reshape(x, shape=(5, 3, 1)), [(5, 3)], [5, 3], [5, 3, 1]),
-        (lambda n, F, x: x + F.ones((5, 3)), [(5, 3)], [5, 3], [5, 3]),
+# fmt: off
+SIZES: dict[str, tuple[Any, Any, Any, Any]] = {
+    "merged axes": (lambda n, F, x: F.reshape(x, shape=(-3, 0)), [(5, 3, 2)], ["N", 3, 2], [None, 2]),
+    "a fixed batch": (lambda n, F, x: F.reshape(x, shape=(5, 3, 1)), [(5, 3)], [5, 3], [5, 3, 1]),
+    "a fixed operand": (lambda n, F, x: x + F.ones((5, 3)), [(5, 3)], [5, 3], [5, 3]),
+    "as many as there are":
         (lambda n, F, x: F.contrib.boolean_mask(x, F.mean(x, axis=1)), [(5, 3)], ["N", 3], None),
-        (lambda n, F, x: x * 2, [(5, 3, 2), (5, 3), (4, 7)], ["N", None], ["N", None]),  # of the last's axes
-    ],
-    ids=["merged axes", "a fixed batch", "a fixed operand", "as many as there are", "other axes"],
-)  # fmt: skip
+    "other axes": (lambda n, F, x: x * 2, [(5, 3, 2), (5, 3), (4, 7)], ["N", None], ["N", None]),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("function", "shapes", "inputs", "outputs"), SIZES.values(), ids=SIZES)
 def test_sizes_are_recorded_as_far_as_they_are_known(
     function: Any, shapes: Any, inputs: Any, outputs: Any, tmp_path: Path
 ) -> None:
@@ -229,15 +230,8 @@ def test_sizes_are_recorded_as_far_as_they_are_known(
 
 def test_sizes_that_differ_between_batches_stay_open(tmp_path: Path) -> None:
     estimator = estimator_of(reader(flatten=False), ["words"], ["mood"])
-    batches = [words(5, 6), words(4, 3)]
-    estimator.export(tmp_path, batches)
-    found = record(tmp_path)
+    found = export_both(estimator, tmp_path, [words(5, 6), words(4, 3)], others=[words(3, 8)])
     assert (found["inputs"][0]["shape"], found["outputs"][0]["shape"]) == (["N", None], ["N", None, 2])
-    estimator.export(tmp_path, batches, "onnx")
-    other = words(3, 8)
-    ran = session(tmp_path).run(["mood"], {"words": other})
-    for answer in (*imported(tmp_path, ["words"], (other,)), *ran):
-        np.testing.assert_allclose(answer, estimator.predict(other)["mood"], rtol=1e-4, atol=1e-5)
 
 
 def test_an_input_that_is_none_stays_none(tmp_path: Path) -> None:
@@ -251,18 +245,18 @@ def test_an_input_that_is_none_stays_none(tmp_path: Path) -> None:
 
 def test_a_net_takes_the_dtypes_to_which_inputs_are_cast(tmp_path: Path) -> None:
     """The net itself would not take bytes."""
-    data = np.random.randint(0, 9, (8, 3, 8, 8)).astype("uint8"), noise(8, 5)
+    data = np.random.randint(0, 9, (8, 3, 8, 8)).astype("uint8")
     estimator = fitting(Hybrid(lambda n, F, x: n.a(x), a=body()))
-    estimator.export(tmp_path, data[:1])
+    estimator.export(tmp_path, data)
     assert record(tmp_path)["inputs"][0]["dtype"] == "float32"
-    found = imported(tmp_path, ["x"], (data[0].astype("float32"),))[0]
-    np.testing.assert_allclose(found, estimator.predict(data[0])["out"], rtol=1e-4, atol=1e-5)
+    found = imported(tmp_path, ["x"], (data.astype("float32"),))[0]
+    np.testing.assert_allclose(found, estimator.predict(data)["out"], rtol=1e-4, atol=1e-5)
 
 
 def test_running_statistics_of_two_devices_are_averaged(tmp_path: Path) -> None:
     net = Hybrid(lambda n, F, x: n.a(x), a=body())
     data = noise(8, 3, 8, 8), noise(8, 5)
-    estimator = fitting(net, TWO)
+    estimator = fitting(net, [mx.cpu(0), mx.cpu(1)])
     estimator.fit([data], epochs=1)
     estimator.export(tmp_path, data[:1])
     net.save_parameters(str(tmp_path / "final.params"))
@@ -278,22 +272,19 @@ def test_the_net_does_not_change(tmp_path: Path) -> None:
     before = estimator.predict(X)["out"]
     graph, op = net._cached_graph, net._cached_op
     export_both(estimator, tmp_path, X)
-    assert net._active and graph
-    assert net._cached_graph is graph and net._cached_op is op
+    assert net._active and graph and net._cached_graph is graph and net._cached_op is op
     np.testing.assert_array_equal(estimator.predict(X)["out"], before)
 
 
 @pytest.mark.parametrize("run", ["fit", "predict"])
 def test_no_data_are_needed_after_a_run(run: str, tmp_path: Path) -> None:
-    estimator = fitting(one_layer())
-    data = X.astype("float64"), noise(5, 4)
-    given = data[0] if run == "predict" else [data]
-    getattr(estimator, run)(given, **({"epochs": 1} if run == "fit" else {}))
+    estimator, data = fitting(one_layer()), X.astype("float64")
+    if run == "fit":
+        estimator.fit([(data, noise(5, 4))], epochs=1)
+    else:
+        estimator.predict(data)
     for refused in (noise(5, 2), noise(5, 3, 2)):
         with pytest.raises(mx.MXNetError):
             estimator.predict(refused)
-    estimator.export(tmp_path)
-    assert record(tmp_path)["inputs"] == [{"name": "x", "shape": ["N", 3], "dtype": "float32"}]
-    estimator.export(tmp_path, format="onnx")
-    found = session(tmp_path).run(["out"], {"x": X})[0]
-    np.testing.assert_allclose(found, estimator.predict(X)["out"], atol=1e-6)
+    found = export_both(estimator, tmp_path, None, others=[X])
+    assert found["inputs"] == [{"name": "x", "shape": ["N", 3], "dtype": "float32"}]

@@ -14,47 +14,42 @@ import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 BATCHES = 12
-INPUTS = {"groups": 30, "one by one": 5000}  # elements of the weight, of which FusedUpdate groups few
 SPEC = TaskSpec(  # the gradient of the weight is the mean input, that of the bias is 1
     inputs=["x"], outputs=["y"], labels=["z"], losses={"y": LossSpec(lambda y, z: y, "y", "z")}
 )
 
 
-def adamw(w: Any, g: Any, memory: dict[str, Any], t: int, rate: float, decay: float) -> Any:
-    m, v = (memory.get(name, 0.0) for name in "mv")
-    memory["m"], memory["v"] = m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-    w = w - rate * decay * w
-    return w - rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+def means(g: Any, m: Any, v: Any) -> Any:
+    return 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
 
 
-def radam(w: Any, g: Any, memory: dict[str, Any], t: int, rate: float, decay: float) -> Any:
-    g = g + decay * w
-    m, v = (memory.get(name, 0.0) for name in "mv")
-    memory["m"], memory["v"] = m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+def adamw(w: Any, g: Any, m: Any, v: Any, t: int, rate: float, decay: float) -> Any:
+    m, v = means(g, m, v)
+    step = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return w - rate * (decay * w + step), m, v
+
+
+def radam(w: Any, g: Any, m: Any, v: Any, t: int, rate: float, decay: float) -> Any:
+    m, v = means(g + decay * w, m, v)
     last = 2 / 0.001 - 1
-    length = last - 2 * t * 0.999**t / (1 - 0.999**t)
-    mean = m / (1 - 0.9**t)
-    if length <= 5:
-        return w - rate * mean
-    rectified = np.sqrt(
-        (length - 4) * (length - 2) * last / ((last - 4) * (last - 2) * length) * (1 - 0.999**t)
-    )
-    return w - rate * rectified * mean / (np.sqrt(v) + 1e-8)
+    length, step = last - 2 * t * 0.999**t / (1 - 0.999**t), m / (1 - 0.9**t)
+    if length > 5:
+        ratio = (length - 4) * (length - 2) * last / ((last - 4) * (last - 2) * length)
+        step = step * np.sqrt(ratio * (1 - 0.999**t)) / (np.sqrt(v) + 1e-8)
+    return w - rate * step, m, v
 
 
-def lion(w: Any, g: Any, memory: dict[str, Any], t: int, rate: float, decay: float) -> Any:
-    m = memory.get("m", 0.0)
-    memory["m"] = 0.99 * m + 0.01 * g
-    return w - rate * (np.sign(0.9 * m + 0.1 * g) + decay * w)
+def lion(w: Any, g: Any, m: Any, v: Any, t: int, rate: float, decay: float) -> Any:
+    return w - rate * (np.sign(0.9 * m + 0.1 * g) + decay * w), 0.99 * m + 0.01 * g, v
 
 
-def batches(inputs: int, dtype: str) -> list[Any]:
+def batches(dtype: str = "float32") -> list[Any]:
     random = np.random.RandomState(0)
-    return [(random.randn(4, inputs).astype(dtype), np.zeros((4, 1), dtype)) for _ in range(BATCHES)]
+    return [(random.randn(4, 3).astype(dtype), np.zeros((4, 1), dtype)) for _ in range(BATCHES)]
 
 
-def estimator_of(inputs: int, dtype: str, devices: Any, trainer: TrainerSpec) -> MultiEstimator:
-    net = nn.Dense(1, in_units=inputs)
+def estimator_of(trainer: TrainerSpec, dtype: str = "float32", devices: Any = ONE) -> MultiEstimator:
+    net = nn.Dense(1, in_units=3)
     mx.random.seed(1)
     net.initialize(mx.init.Normal(0.5), ctx=devices)
     net.cast(dtype)
@@ -63,23 +58,21 @@ def estimator_of(inputs: int, dtype: str, devices: Any, trainer: TrainerSpec) ->
 
 
 @pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
-@pytest.mark.parametrize(
-    ("dtype", "how"), [("float64", "groups"), *(("float32", each) for each in INPUTS)], ids=str
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "decay"), [("adamw", None), ("adamw", 0.0), ("radam", 0.1), ("lion", 0.1)])
-def test_numbers_are_the_papers(name: str, decay: float | None, dtype: str, how: str, devices: Any) -> None:
+def test_numbers_are_the_papers(name: str, decay: float | None, dtype: str, devices: Any) -> None:
     """Also while a schedule halves the rate; AdamW's own weight decay is PyTorch's, 0.01."""
-    data, options = batches(INPUTS[how], dtype), {} if decay is None else {"weight_decay": decay}
+    data, options = batches(dtype), {} if decay is None else {"weight_decay": decay}
     schedule = mx.lr_scheduler.FactorScheduler(4, 0.5)
     trainer = TrainerSpec(".*", name, {"lr": 0.02, **options}, lr_scheduler=schedule)
-    estimator = estimator_of(INPUTS[how], dtype, devices, trainer)
+    estimator = estimator_of(trainer, dtype, devices)
     expected = {n: p.list_data()[0].asnumpy().astype("float64") for n, p in estimator.parameters.items()}
-    memories: dict[str, dict[str, Any]] = {each: {} for each in expected}
+    memory = dict.fromkeys(expected, (0.0, 0.0))
     for t, (x, _) in enumerate(data, 1):
         rate = 0.02 * 0.5 ** ((t - 1) // 4)
         for each, gradient in {"weight": x.astype("float64").mean(0), "bias": np.ones(1)}.items():
-            arguments = gradient, memories[each], t, rate, 0.01 if decay is None else decay
-            expected[each] = globals()[name](expected[each], *arguments)
+            arguments = gradient, *memory[each], t, rate, 0.01 if decay is None else decay
+            expected[each], *memory[each] = globals()[name](expected[each], *arguments)
     estimator.fit(data, epochs=1, event_handlers=SILENT)
     tolerance = 1e-7 if dtype == "float64" else 1e-5
     for each, value in expected.items():
@@ -102,7 +95,7 @@ def test_gradients_are_clipped_and_rescaled(name: str) -> None:
 
 @pytest.mark.parametrize("alias", [{"lr": 0.05, "wd": 0.1}, {"learning_rate": 0.05, "weight_decay": 0.1}])
 def test_names_of_pytorch_are_aliases_for_every_optimizer(alias: dict[str, float]) -> None:
-    (handle,) = estimator_of(3, "float32", ONE, TrainerSpec(".*", "sgd", alias)).trainers.values()
+    (handle,) = estimator_of(TrainerSpec(".*", "sgd", alias)).trainers.values()
     assert (handle.learning_rate, handle.weight_decay) == (0.05, 0.1)
 
 
@@ -111,7 +104,7 @@ def test_a_run_resumes_under_the_other_names(tmp_path: Path) -> None:
         (1, None, {"lr": 0.1, "wd": 0.2}),
         (2, tmp_path, {"learning_rate": 0.1, "weight_decay": 0.2}),
     ):
-        estimator = estimator_of(3, "float32", ONE, TrainerSpec(".*", "adamw", options))
+        estimator = estimator_of(TrainerSpec(".*", "adamw", options))
         handlers = [*SILENT, CheckpointHandler(tmp_path)]
-        estimator.fit(batches(3, "float32"), epochs=epochs, event_handlers=handlers, resume=resume)
+        estimator.fit(batches(), epochs=epochs, event_handlers=handlers, resume=resume)
     assert estimator.state.epoch == 2

@@ -53,20 +53,20 @@ def train_by_hand(net: Any, every: int, accumulate: bool, norm: float | None = N
 
 
 @pytest.mark.parametrize(
-    ("every", "accumulate", "devices", "hybrid"),
-    [(3, True, ONE, False), (3, False, TWO, True), (3, True, TWO, True)],
+    ("every", "accumulate", "norm", "devices", "hybrid"),
+    [
+        (3, True, None, ONE, False),
+        (3, False, None, TWO, True),
+        (3, True, None, TWO, True),
+        (2, False, 0.05, ONE, False),
+    ],
 )
-def test_equals_a_loop_by_hand(every: int, accumulate: bool, devices: list, hybrid: bool) -> None:
+def test_equals_a_loop_by_hand(every: int, accumulate: bool, norm: Any, devices: list, hybrid: bool) -> None:
+    """Clipping sees the gradients that are used."""
     hand, net = twins(two_heads, BATCHES[0][0])
-    train_by_hand(hand, every, accumulate)
-    train(hybridized(net, hybrid), digit_spec(), BATCHES, devices, trainers(every, accumulate))
-    assert_same_parameters(net, hand)
-
-
-def test_clipping_sees_what_is_used() -> None:
-    hand, net = twins(two_heads, BATCHES[0][0])
-    train_by_hand(hand, 2, False, norm=0.05)
-    train(net, digit_spec(), BATCHES, ONE, trainers(2, clip_norm=0.05))
+    train_by_hand(hand, every, accumulate, norm)
+    declared = trainers(every, accumulate, clip_norm=norm)
+    train(hybridized(net, hybrid), digit_spec(), BATCHES, devices, declared)
     assert_same_parameters(net, hand)
 
 
@@ -106,6 +106,8 @@ def test_a_schedule_counts_the_trainers_own_updates() -> None:
         "heads": TrainerSpec(HEADS, "sgd", lr_scheduler=schedule),
     }
     estimator = train(two_heads(), digit_spec(), BATCHES, ONE, declared)
+    rows = [trainer.row()[3] for trainer in estimator.plan.trainers]
+    assert rows[0].startswith("SGD, learning rate 1, every 3 batches: ") and "every" not in rows[1]
     updates = {name: trainer.optimizer.num_update for name, trainer in estimator.trainers.items()}
     assert updates == {"body": 2, "heads": 8}
     assert estimator.learning_rates() == {"lr_body": 0.5, "lr_heads": 0.5**7}
@@ -118,14 +120,6 @@ def test_gradients_that_the_user_adds_up_are_those_of_one_batch() -> None:
         net.collect_params().setattr("grad_req", request)
         train(net, digit_spec(), BATCHES, ONE, trainers(3))
     assert_same_parameters(*nets)
-
-
-def test_the_plan_says_how_often() -> None:
-    plan = MultiEstimator(two_heads(), digit_spec(), trainers(3, True)).check(BATCHES)
-    assert [(t.every, t.accumulate) for t in plan.trainers] == [(3, True), (1, False)]
-    row = plan.trainers[0].row()[3]
-    assert row.startswith("SGD, learning rate 0.05, every 3 batches, as one batch: ")
-    assert "every" not in plan.trainers[1].row()[3]
 
 
 @pytest.mark.parametrize(
