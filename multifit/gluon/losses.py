@@ -1,11 +1,12 @@
 """The losses that Gluon and its toolkits lack or have wrong, and what is known of theirs."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from ..arguments import Valid, checked
 from ..protocols import Tensor
 from .compat import mx
-from .ops import sample_sums
 
 _LOSSES = mx.gluon.loss
 ELEMENTWISE = (
@@ -164,13 +165,48 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
 
     def reduce(self, F: Any, values: Tensor, label: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Reduce the cross entropy of each pixel, (N, H, W), to each sample's mean over its valid pixels."""
-        values = weighted(F, values, sample_weight)
+        values = F.reshape(weighted(F, values, sample_weight), (0, -1))
         if self._ignore_label is None:
-            loss = F.mean(values, axis=0, exclude=True)
+            loss = F.mean(values, axis=1)
         else:
-            valid = F.cast(label, "int32") != self._ignore_label  # in uint8, -1 would be 255
-            valid = F.reshape_like(valid, values)  # labels may keep an axis of channels, (N, 1, H, W)
-            values, ones = F.where(valid, values, F.zeros_like(values)), F.ones_like(values)
-            pixels = sample_sums(F, F.where(valid, ones, F.zeros_like(values)))
-            loss = sample_sums(F, values) / F.broadcast_maximum(pixels, F.ones_like(pixels))
+            # in uint8, -1 would be 255; labels may keep an axis of channels, (N, 1, H, W)
+            valid = F.reshape(F.cast(label, "int32") != self._ignore_label, (0, -1))
+            none = F.zeros_like(values)
+            pixels = F.sum(F.where(valid, F.ones_like(values), none), axis=1)
+            loss = F.sum(F.where(valid, values, none), axis=1) / F.broadcast_maximum(
+                pixels, F.ones_like(pixels)
+            )
         return mx.gluon.loss._apply_weighting(F, loss, self._weight)
+
+
+def faster_loss(fn: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+    """Return a function that computes the cross entropy of maps faster; None for other losses.
+
+    With 21 classes, it takes a quarter of the time: MXNet's ``log_softmax`` is slow along an axis that is not
+    the last, so that the classes of logits (N, C, ...) are moved there. The function computes what Gluon's
+    SoftmaxCrossEntropyLoss or :class:`SegmentationCELoss` does, but no subclass, and no loss with hooks.
+    `args` are the loss's arguments, of which only the shapes are read.
+    """
+    if type(fn) not in _OF_ROWS or fn._forward_hooks or fn._forward_pre_hooks or mx.util.is_np_array():
+        return None
+    logits, label = args[0].shape, args[1].shape
+    takes_classes = getattr(fn, "_sparse_label", True) and not getattr(fn, "_from_logits", False)
+    fits = takes_classes and fn._axis == 1 and fn._batch_axis == 0
+    return partial(_by_rows, fn) if fits and len(logits) > 2 and label == logits[:1] + logits[2:] else None
+
+
+def _by_rows(fn: Any, logits: Any, label: Any, *weight: Any) -> Any:
+    F = mx.nd if isinstance(logits, mx.nd.NDArray) else mx.sym
+    log_prob = F.log_softmax(F.transpose(F.reshape(logits, (0, 0, -1)), (0, 2, 1)), axis=-1)
+    values = -F.pick(log_prob, F.reshape(label, (0, -1)), axis=-1)
+    return _OF_ROWS[type(fn)](fn, F, F.reshape_like(values, label), label, *weight)
+
+
+def _mean(fn: Any, F: Any, values: Any, label: Any, sample_weight: Any = None) -> Any:
+    """Reduce as SoftmaxCrossEntropyLoss does: the mean over all axes but the first."""
+    values = F.expand_dims(values, axis=1)  # sample weights broadcast to this shape
+    values = _LOSSES._apply_weighting(F, values, fn._weight, sample_weight)
+    return F.mean(F.reshape(values, (0, -1)), axis=1)
+
+
+_OF_ROWS = {_LOSSES.SoftmaxCrossEntropyLoss: _mean, SegmentationCELoss: SegmentationCELoss.reduce}

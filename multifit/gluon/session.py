@@ -57,7 +57,7 @@ class Session(engines.Session):
 
     @classmethod
     def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Session:
-        """Return an estimator's engine; raises what the estimator's constructor raises."""
+        """Return what an estimator trains with; raises what the estimator's constructor raises."""
         spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
         model = Model(setup.net, spec, setup.context, setup.initializer, setup.precision, log_once)
         trainers = Trainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate, setup.world)

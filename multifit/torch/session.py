@@ -43,7 +43,7 @@ class Session(engines.Session):
 
     @classmethod
     def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Session:
-        """Return an estimator's engine; raises what the estimator's constructor raises."""
+        """Return what an estimator trains with; raises what the estimator's constructor raises."""
         spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
         if setup.initializer is not None:
             raise ValueError(

@@ -40,7 +40,7 @@ def check_first_batch(stage: Stage, batch: Batch, state: RunState) -> tuple[Step
     inputs = [(name, slots[name]) for name in stage.spec.inputs]
     with user_code(lambda: f"the net's forward pass ({stage.network.stage})", *inputs):
         for output in (outputs or {}).values():
-            output.wait_to_read()  # errors of the engine are raised here, where their place is known
+            output.wait_to_read()  # errors of operators are raised here, where their place is known
     arrays = by_reference(outputs or {}, slots)
     label_problems = inspect_labels(stage.figures.label_rules(arrays), batch)
     if problems + output_problems:

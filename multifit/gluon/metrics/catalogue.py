@@ -103,17 +103,16 @@ class DeviceComposite(DeviceMetric):
         super().__init__(metric)
         self._parts, self.width = parts, sum(part.width for part in parts)
 
-    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
-        """See :meth:`DeviceMetric.bind`; what changes the parts' widths is not supported.
-
-        This is so with several labels, and with accuracies of labels that may be one-hot.
-        """
-        are_bound = len(labels) < 2 and all(part.bind(labels, outputs) for part in self._parts)
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], mask: Shape | None = None) -> bool:
+        """See :meth:`DeviceMetric.bind`; shapes for which a part needs another number are not supported."""
+        are_bound = all(part.bind(labels, outputs, mask) for part in self._parts)
         return are_bound and self.width == sum(part.width for part in self._parts)
 
-    def statistics(self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    def statistics(
+        self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor], mask: Tensor | None = None
+    ) -> list[Tensor]:
         """See :meth:`DeviceMetric.statistics`."""
-        return [vector for part in self._parts for vector in part.statistics(F, labels, outputs)]
+        return [vector for part in self._parts for vector in part.statistics(F, labels, outputs, mask)]
 
     @property
     def form(self) -> Hashable:

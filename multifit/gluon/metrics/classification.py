@@ -12,7 +12,7 @@ from ...arguments import checked
 from ...errors import SpecError
 from ...protocols import Array, Shape, Tensor
 from ..compat import mx
-from .base import DeviceMetric, PairGraph, as_float64, sample_size
+from .base import DeviceMetric, PairGraph, sample_size, size_of
 
 UNCLEAR = (
     "the outputs have the shape of the labels, but they hold no classes (whole numbers), and the labels are "
@@ -25,18 +25,19 @@ UNCLEAR = (
 class MatchCount(DeviceMetric):
     """The base of metrics that count elements in which predictions and labels agree, among all elements."""
 
-    counts_labels = True
+    takes_mask = True
 
-    def count_matches(
-        self, F: ModuleType, label: Tensor, prediction: Tensor, flat: bool = False
+    def _count(
+        self, F: ModuleType, label: Tensor, predicted: Tensor, mask: Tensor | None = None, flat: bool = False
     ) -> list[Tensor]:
-        """Return (matches, elements); if `returns_rows`, return the arrays for others to count."""
-        if flat:
-            label, prediction = F.reshape(label, (-1,)), F.reshape(prediction, (-1,))
-        if self.returns_rows:
-            return [prediction, label]
-        matches = F.broadcast_equal(prediction, F.trunc(label))
-        return as_float64(F, F.sum(F.cast(matches, "int32")), F.size_array(matches))
+        """Return (matches, elements), of those that a mask leaves; all are float32."""
+        if flat or mask is not None:
+            label, predicted = F.reshape(label, (-1,)), F.reshape(predicted, (-1,))
+        matches = F.broadcast_equal(predicted, label)
+        if mask is None:
+            return [F.sum(matches), size_of(F, matches)]
+        mask = F.reshape(mask, (-1,))
+        return [F.sum(matches * mask), F.sum(mask)]
 
 
 class DeviceAccuracy(MatchCount):
@@ -47,12 +48,11 @@ class DeviceAccuracy(MatchCount):
     matches, the elements, and the elements that rule this out.
     """
 
-    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], mask: Shape | None = None) -> bool:
         """See :meth:`DeviceMetric.bind`."""
         self._are_alike = list(labels) == list(outputs)
-        is_bound = super().bind(labels, outputs, None if self._are_alike else samples)
-        self.width = 6 if self._are_alike else self.width
-        return is_bound
+        self.width = 6 if self._are_alike else 2
+        return not (self._are_alike and mask is not None) and super().bind(labels, outputs, mask)
 
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         if label == output:
@@ -64,23 +64,23 @@ class DeviceAccuracy(MatchCount):
             return None
         if len(classes) == len(label) and classes[0] != label[0]:  # unlike (B * T,) and (B, T)
             return None
-        flat = (self.returns_rows or len(classes) != len(label)) and len(label) + len(classes) > 2
-        return partial(self._statistics, axis=axis, flat=flat)
+        return partial(self._statistics, axis=axis, flat=len(classes) != len(label))
 
     def _statistics(
-        self, F: ModuleType, label: Tensor, output: Tensor, axis: int, flat: bool
+        self, F: ModuleType, label: Tensor, output: Tensor, mask: Any = None, *, axis: int, flat: bool
     ) -> list[Tensor]:
-        return self.count_matches(F, F.cast(label, "float32"), F.argmax(output, axis=axis), flat)
+        label = F.trunc(F.cast(label, "float32"))  # as MXNet does
+        return self._count(F, label, F.argmax(output, axis=axis), mask, flat)
 
     def _both_readings(self, F: ModuleType, label: Tensor, output: Tensor, axis: int | None) -> list[Tensor]:
         label, output = F.cast(label, "float32"), F.cast(F.BlockGrad(output), "float32")
-        fractions = F.sum(F.cast(F.trunc(output) != output, "int32"))
-        counted = [*self.count_matches(F, label, F.trunc(output)), *as_float64(F, fractions)]
+        truncated = F.trunc(output)
+        as_classes = [*self._count(F, F.trunc(label), truncated), F.sum(truncated != output)]
         if axis is None:
-            return [*as_float64(F, *[F.zeros_like(fractions)] * 2, F.size_array(label)), *counted]
+            none = F.zeros_like(as_classes[1])
+            return [none, none, as_classes[1], *as_classes]
         wrong = F.sum(1 - _are_probabilities(F, label, axis))
-        matches = self.count_matches(F, F.argmax(label, axis=axis), F.argmax(output, axis=axis))
-        return [*matches, *as_float64(F, wrong), *counted]
+        return [*self._count(F, F.argmax(label, axis=axis), F.argmax(output, axis=axis)), wrong, *as_classes]
 
     def load(self, totals: np.ndarray) -> None:
         """See :meth:`DeviceMetric.load`; raises SpecError if the totals do not say what to compare."""
@@ -96,7 +96,7 @@ def read_classes(label: Any, output: Any, axis: int) -> Any | None:
 
     If they have one shape, MXNet truncates both to classes, scores too. But labels that are probabilities,
     such as one-hot ones, are those of classes along `axis`: the label is then the class with the highest one.
-    Otherwise, outputs that are whole numbers are classes. This waits for the engine.
+    Otherwise, outputs that are whole numbers are classes. This waits for the device.
     """
     several = _axis_of_several(label.shape, axis) if label.shape == output.shape else None
     if several is not None and bool(_are_probabilities(mx.nd, label.astype("float32"), several).min() == 1):
@@ -123,14 +123,14 @@ class DeviceBinaryAccuracy(MatchCount):
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         if label[:1] != output[:1] or sample_size(label) != sample_size(output):
             return None
-        flat = (self.returns_rows or len(label) != len(output)) and len(label) + len(output) > 2
-        return partial(self._statistics, flat=flat)
+        return partial(self._statistics, flat=len(label) != len(output))
 
-    def _statistics(self, F: ModuleType, label: Tensor, output: Tensor, flat: bool) -> list[Tensor]:
-        # compared in float32, because mxnet casts the threshold to the dtype of the array
+    def _statistics(
+        self, F: ModuleType, label: Tensor, output: Tensor, mask: Any = None, *, flat: bool
+    ) -> list[Tensor]:
+        # compared in float32, because MXNet casts the threshold to the dtype of the array
         positive = F.cast(label, "float32") > 0.5
-        prediction = F.cast(output, "float32") > self.metric.threshold
-        return self.count_matches(F, positive, prediction, flat)
+        return self._count(F, positive, F.cast(output, "float32") > self.metric.threshold, mask, flat)
 
 
 class DeviceTopKAccuracy(DeviceMetric):
@@ -148,7 +148,7 @@ class DeviceTopKAccuracy(DeviceMetric):
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         best = F.topk(output, k=self.metric.top_k, axis=1, ret_typ="indices", dtype="int32")
         matches = F.broadcast_equal(best, F.reshape(F.cast(label, "int32"), (-1, 1)))
-        return as_float64(F, F.sum(matches), F.size_array(label))
+        return [F.cast(F.sum(matches), "float32"), size_of(F, label)]
 
 
 class BinaryAccuracy(mx.metric.EvalMetric):
@@ -204,7 +204,7 @@ class DeviceF1(DeviceMetric):
     """``mx.metric.F1``: the harmonic mean of precision and recall of class 1.
 
     With ``average="macro"`` too, which in MXNet is a mean over updates. The statistics are the numbers of
-    true positives, predicted positives, positive labels, samples, and labels of a third value, which mxnet
+    true positives, predicted positives, positive labels, samples, and labels of a third value, which MXNet
     does not allow.
     """
 
@@ -228,8 +228,9 @@ class DeviceF1(DeviceMetric):
         label = F.reshape(F.cast(label, "int32"), (-1,))
         positive = label == 1
         third = F.broadcast_not_equal(label, F.min(label)) * F.broadcast_not_equal(label, F.max(label))
-        counts = [F.sum(array) for array in (predicted * positive, predicted, positive)]
-        return as_float64(F, *counts, F.size_array(label), F.sum(third))
+        counts = [F.sum(array) for array in (predicted * positive, predicted, positive, third)]
+        hits, answers, positives, others = [F.cast(count, "float32") for count in counts]
+        return [hits, answers, positives, size_of(F, label), others]
 
     def load(self, totals: np.ndarray) -> None:
         """See :meth:`DeviceMetric.load`; raises ValueError for labels of more than two values."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...protocols import Shape, Tensor
 from ..compat import mx
-from .base import DeviceMetric, PairGraph, as_float64, float64_sum
+from .base import DeviceMetric, PairGraph, size_of
 
 
 class DeviceLoss(DeviceMetric):
@@ -25,7 +25,7 @@ class DeviceLoss(DeviceMetric):
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         values = F.BlockGrad(output)
-        return as_float64(F, float64_sum(F, F.cast(values, "float32")), F.size_array(values))
+        return [F.sum(F.cast(values, "float32")), size_of(F, values)]
 
 
 class DeviceCrossEntropy(DeviceMetric):
@@ -44,7 +44,7 @@ class DeviceCrossEntropy(DeviceMetric):
         # 1 for a class, else NaN (0 / 0)
         inside = F.cast((index < classes) * (index >= -classes), "float32")
         loss = -F.log(chosen + self.metric.eps) * (inside / inside)
-        return as_float64(F, float64_sum(F, loss), F.size_array(loss))
+        return [F.sum(loss), size_of(F, loss)]
 
 
 class DevicePerplexity(DeviceMetric):
@@ -59,10 +59,10 @@ class DevicePerplexity(DeviceMetric):
         chosen = F.cast(F.pick(F.BlockGrad(output), F.cast(label, "int32"), axis=1), "float32")
         loss = -F.log(F.broadcast_maximum(chosen, F.ones_like(chosen) * 1e-10))
         if self.metric.ignore_label is None:
-            return as_float64(F, float64_sum(F, loss), F.size_array(loss))
+            return [F.sum(loss), size_of(F, loss)]
         counts = F.cast(label != self.metric.ignore_label, "float32")
         loss = F.where(counts, loss, F.zeros_like(loss))
-        return as_float64(F, float64_sum(F, loss), float64_sum(F, counts))
+        return [F.sum(loss), F.sum(counts)]
 
 
 def one_label_per_sample(label: Shape, output: Shape) -> bool:
@@ -76,16 +76,18 @@ class DeviceRegression(DeviceMetric):
     The statistics are the sum of the errors and the number of elements, of each pair.
     """
 
-    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], mask: Shape | None = None) -> bool:
         """See :meth:`DeviceMetric.bind`."""
         self.width = 2 * len(labels)
-        return super().bind(labels, outputs, samples)
+        return super().bind(labels, outputs, mask)
 
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         """Return the graph; shapes that NumPy would broadcast are not supported."""
         return self._statistics if as_column(label) == as_column(output) else None
 
-    def statistics(self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    def statistics(
+        self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor], mask: Tensor | None = None
+    ) -> list[Tensor]:
         """See :meth:`DeviceMetric.statistics`."""
         return [total for pair in zip(labels, outputs) for total in self._statistics(F, *pair)]
 
@@ -94,7 +96,7 @@ class DeviceRegression(DeviceMetric):
         output = F.cast(F.reshape(F.BlockGrad(output), (0, -1)), "float32")
         difference = F.elemwise_sub(label, output)
         error = F.abs(difference) if type(self.metric) is mx.metric.MAE else F.square(difference)
-        return as_float64(F, float64_sum(F, error), F.size_array(error))
+        return [F.sum(error), size_of(F, error)]
 
     def load(self, totals: np.ndarray) -> None:
         """See :meth:`DeviceMetric.load`."""
@@ -105,5 +107,5 @@ class DeviceRegression(DeviceMetric):
 
 
 def as_column(shape: Shape) -> Shape:
-    """Return the shape that mxnet's regression metrics compare: (N, 1) for (N,)."""
+    """Return the shape that MXNet's regression metrics compare: (N, 1) for (N,)."""
     return (shape[0], 1) if len(shape) == 1 else shape

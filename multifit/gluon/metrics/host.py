@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...checks import describe
+from ...checks import describe, partly_missing_problem
 from ...engines import scikit
 from ...engines.metric_figures import function_of, is_torchmetrics
 from ...engines.prediction import sample_axis
-from ...errors import SpecError, quoted, shown, suggest
+from ...errors import SpecError, quoted, raise_problems, shown, suggest
 from ...protocols import Array
 from ...signatures import arity_problem, signature_of
-from ...spec.names import OUTPUTS, Ref
+from ...spec.names import LABELS, OUTPUTS, Ref
+from ...spec.parsing import label_of, presence
 from ...spec.plan import function_name
 from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..data.arrays import new_array
-from .base import present_arrays
 from .catalogue import READING, parts_of, updates_as, value_axis
 from .classification import UNCLEAR, BinaryAccuracy, read_classes
+from .labels import count_in_part
 
 
 def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
@@ -125,41 +126,18 @@ Groups = tuple[list[Any], list[Any]]
 """The labels and the outputs that a metric with the stock signature takes: arrays of any kind."""
 
 
-class Joining(NamedTuple):
-    """Joins the devices' pieces of an array along `axis`; `sizes` are their numbers of samples."""
-
-    sizes: Sequence[int]
-    axis: int
-
-    def whole_or_each(self, columns: Sequence[Sequence[Any]]) -> Iterable[Sequence[Any]]:
-        """Yield the arrays, each joined from the devices' pieces on the first device, in one list.
-
-        If the sample axis of any array is not clear, or if a piece is not an NDArray, yields a list for each
-        device with its pieces instead. Does not wait for the engine.
-        """
-        axes = [self._axis(pieces) for pieces in columns]
-        if len(columns[0]) == 1 or None in axes:
-            return zip(*columns)
-        context = columns[0][0].context
-        moved = [[piece.as_in_context(context) for piece in pieces] for pieces in columns]
-        return [[mx.nd.concat(*pieces, dim=axis) for pieces, axis in zip(moved, axes)]]
-
-    def _axis(self, pieces: Sequence[Any]) -> int | None:
-        are_arrays = all(isinstance(piece, mx.nd.NDArray) for piece in pieces)
-        return sample_axis(pieces, self.sizes, self.axis) if are_arrays else None
-
-
 class Measured(NamedTuple):
     """What metrics are updated with for a batch: outputs and slots, and what the losses returned, per device.
 
-    `joining` joins the arrays of all devices. Devices without samples are left out. `by_value` says whether
-    the arrays hold the present values of labels and their outputs, each pair a number of its own, instead of
-    samples; a pair of which a device has none is then left out there.
+    `sizes` are the devices' numbers of samples along `axis`. Devices without samples are left out.
+    `by_value` says whether the arrays hold the present values of labels and their outputs, each pair a number
+    of its own, instead of samples; a pair of which a device has none is then left out there.
     """
 
     arrays: Sequence[Mapping[Ref, Any]]
     parts: Sequence[Mapping[str, Any]]
-    joining: Joining
+    sizes: Sequence[int]
+    axis: int = 0
     by_value: bool = False
 
     def present(self, term: MetricTerm, metric: Any) -> Measured:
@@ -170,18 +148,88 @@ class Measured(NamedTuple):
         chosen = [present_arrays(term, axis, *device) for device in zip(self.arrays, self.parts)]
         with_samples = [device for device in chosen if device is not None]
         arrays, parts = [device[0] for device in with_samples], [device[1] for device in with_samples]
-        joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
-        return Measured(arrays, parts, joining, axis is not None)
+        sizes = [len(device[term.present[0]]) for device in arrays]
+        return Measured(arrays, parts, sizes, by_value=axis is not None)
+
+    def joined(self, devices: Sequence[Groups]) -> Sequence[Groups]:
+        """Return the arrays of all devices as those of one, on the first device, without waiting for them.
+
+        If the sample axis of any array is not clear, or if something is no NDArray, returns the devices'
+        arrays as they are; so it does with the present values of labels.
+        """
+        columns = [*zip(*(labels + outputs for labels, outputs in devices))]
+        axes = [self._axis(pieces) for pieces in columns]
+        if self.by_value or len(devices) == 1 or None in axes:
+            return devices
+        context, labels = columns[0][0].context, len(devices[0][0])
+        moved = [[piece.as_in_context(context) for piece in pieces] for pieces in columns]
+        whole = [mx.nd.concat(*pieces, dim=axis) for pieces, axis in zip(moved, axes)]
+        return [(whole[:labels], whole[labels:])]
+
+    def _axis(self, pieces: Sequence[Any]) -> int | None:
+        are_arrays = all(isinstance(piece, mx.nd.NDArray) for piece in pieces)
+        return sample_axis(pieces, self.sizes, self.axis) if are_arrays else None
+
+
+def present_arrays(
+    term: MetricTerm, axis: int | None, arrays: Mapping[Ref, Array], others: Mapping[str, Array]
+) -> tuple[dict[Ref, Array], dict[str, Array]] | None:
+    """Return one device's arrays with what is present for a metric; None if nothing is.
+
+    `others` are what the losses returned, and `axis` is what :func:`value_axis` returns. If it is given, the
+    metric gets, of each label and its output, the values that are present; both are left out if there are
+    none. Otherwise it gets the samples that have all its labels; raises DataError if a sample has only a part
+    of a label. This waits for the device.
+    """
+    if axis is not None:
+        values = dict(arrays)
+        for output, label in zip(term.outputs, term.labels):
+            mask = Ref(LABELS, presence(label.name))
+            if mask in term.present:
+                pair = _values(values.pop(output), values.pop(label), arrays[mask], axis)
+                values.update(zip((output, label), pair))
+        return (values, dict(others)) if any(ref in values for ref in term.labels) else None
+    for ref in term.present:
+        if count := count_in_part(arrays[ref]):
+            raise_problems([partly_missing_problem(term.where, label_of(ref).name, "", count)])
+    masks = [arrays[ref].asnumpy() for ref in term.present]
+    rows = np.all([mask.reshape(len(mask), -1).all(axis=1) for mask in masks], axis=0)
+    if not rows.any():
+        return None
+    index = new_array(np.flatnonzero(rows), arrays[term.present[0]].context, "int32")
+
+    def chosen(array: Any) -> Any:
+        is_per_sample = array is not None and array.shape[:1] == (len(rows),)
+        return mx.nd.take(array, index, axis=0) if is_per_sample else array
+
+    return {ref: chosen(a) for ref, a in arrays.items()}, {name: chosen(a) for name, a in others.items()}
+
+
+def _values(output: Array, label: Array, present: Array, axis: int) -> list[Array]:
+    """Return the values of an output and its label that are present, as samples; nothing if there are none.
+
+    The classes stay along `axis`.
+    """
+    kept = np.flatnonzero(present.asnumpy())
+    if not kept.size:
+        return []
+    index = new_array(kept, label.context, "int32")
+    if label.size > len(label):
+        if output.size == label.size:
+            output = output.reshape((-1,))
+        else:
+            classes = output.shape[axis]
+            output = mx.nd.moveaxis(output, axis, -1).reshape((-1, *(1,) * (axis - 1), classes))
+        label = label.reshape((-1, *(1,) * (axis - 1)))
+    return [mx.nd.take(array, index, axis=0) for array in (output, label)]
 
 
 def groups(metric: Any, term: MetricTerm, measured: Measured) -> list[Groups]:
     """Return what a metric with the stock signature takes, device by device."""
     if term.spec.transform is None:
-        return [(labels, outputs) for outputs, labels in _columns(term, measured)]
-    return [
-        (list(_as_list(labels)), list(_as_list(outputs)))
-        for labels, outputs in _transformed(metric, term, measured)
-    ]
+        return _columns(term, measured)
+    devices = _transformed(metric, term, measured)
+    return [(list(_as_list(labels)), list(_as_list(outputs))) for labels, outputs in devices]
 
 
 def as_array(value: Any) -> Array:
@@ -190,26 +238,31 @@ def as_array(value: Any) -> Array:
 
 
 def as_numpy(value: Any) -> np.ndarray:
-    """Return an array or a number as a NumPy array of its own; waits for the engine."""
+    """Return an array or a number as a NumPy array of its own; waits for the device."""
     return value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.array(value, ndmin=1)
 
 
 def update(metric: Any, term: MetricTerm, measured: Measured) -> None:
-    """Call the `update` of a metric with a batch, with the arguments that its kind takes."""
-    if term.spec.transform is not None:
-        _update_transformed(metric, term, measured)
-    elif measured.by_value:
-        for outputs, labels in _columns(term, measured):
+    """Call the `update` of a metric with a batch, with the arguments that it takes.
+
+    A metric of another signature gets a list with each device's array for each argument, unless transform
+    returns lists of arrays.
+    """
+    if takes_preds(metric):
+        for labels, outputs in measured.joined(groups(metric, term, measured)):
             update_metric(term.where, metric, labels, outputs)
-    elif takes_preds(metric):
-        outputs, labels = _lists(_columns(term, measured))
-        for values in measured.joining.whole_or_each([*labels, *outputs]):
-            update_metric(term.where, metric, list(values[: len(labels)]), list(values[len(labels) :]))
+        return
+    if term.spec.transform is not None:
+        devices = _transformed(metric, term, measured)
     elif term.spec.arguments is not None:
-        metric.update(*([device[ref] for device in measured.arrays] for ref in term.args))
+        devices = [[arrays[ref] for ref in term.args] for arrays in measured.arrays]
     else:
-        outputs, labels = _lists(_columns(term, measured))
-        metric.update(*outputs, *labels)
+        devices = [outputs + labels for labels, outputs in _columns(term, measured)]
+    if any(_is_list_of_arrays(value) for values in devices for value in values):
+        for values in devices:
+            metric.update(*values)
+    else:
+        metric.update(*(list(pieces) for pieces in zip(*devices)))
 
 
 def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None:
@@ -233,22 +286,16 @@ def takes_preds(metric: Any) -> bool:
     return signature is None or list(signature.parameters)[1:2] == ["preds"]
 
 
-def _columns(term: MetricTerm, measured: Measured) -> list[tuple[list[Any], list[Any]]]:
-    """Return the outputs (then losses) and the labels that a metric takes, device by device."""
+def _columns(term: MetricTerm, measured: Measured) -> list[Groups]:
+    """Return the labels and the outputs (then losses) that a metric takes, device by device."""
     return [
         (
+            [arrays[ref] for ref in term.args if ref.space != OUTPUTS and ref in arrays],
             [arrays[ref] for ref in term.args if ref.space == OUTPUTS and ref in arrays]
             + [parts[name] for name in term.losses],
-            [arrays[ref] for ref in term.args if ref.space != OUTPUTS and ref in arrays],
         )
         for arrays, parts in zip(measured.arrays, measured.parts)
     ]
-
-
-def _lists(columns: Sequence[tuple[list[Any], list[Any]]]) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Return, for outputs and labels, each array's pieces of all devices."""
-    outputs, labels = ([list(pieces) for pieces in zip(*each)] for each in zip(*columns))
-    return outputs, labels
 
 
 def _transformed(metric: Any, term: MetricTerm, measured: Measured) -> list[Sequence[Any]]:
@@ -264,19 +311,6 @@ def _transformed(metric: Any, term: MetricTerm, measured: Measured) -> list[Sequ
     if problem:
         raise SpecError(problem)
     return per_device
-
-
-def _update_transformed(metric: Any, term: MetricTerm, measured: Measured) -> None:
-    per_device = _transformed(metric, term, measured)
-    arguments = [list(values) for values in zip(*per_device)]
-    if any(_is_list_of_arrays(value) for values in per_device for value in values):
-        for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
-            update_metric(term.where, metric, *values)
-    elif takes_preds(metric):
-        for joined in measured.joining.whole_or_each(arguments):
-            update_metric(term.where, metric, *([value] for value in joined))
-    else:
-        update_metric(term.where, metric, *arguments)
 
 
 def _as_list(values: Any) -> Sequence[Any]:

@@ -33,16 +33,16 @@ class StageFigures(stage_figures.StageFigures):
         return [metric for metric in self.metrics if metric.on_device is False]
 
     def in_graph(
-        self, terms: Sequence[Term], arrays: Mapping[Ref, Any], size: int
+        self, terms: Sequence[Term], arrays: Mapping[Ref, Any]
     ) -> list[tuple[MetricTerm, DeviceMetric]]:
         """Return the metrics that the graph of some losses computes; the first such batch decides.
 
-        `arrays` are one device's outputs and slots, of `size` samples.
+        `arrays` are one device's outputs and slots.
         """
         losses = {figure for term in terms for figure in term.figures}
         found = []
         for metric in self.metrics:
-            if metric.term.has_slots(arrays) and (device := metric.bind(arrays, size, losses)) is not None:
+            if metric.term.has_slots(arrays) and (device := metric.bind(arrays, losses)) is not None:
                 found.append((metric.term, device))
         return found
 

@@ -17,11 +17,10 @@ from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..data.arrays import new_array, to_numpy
 from ..user_code import user_code
-from .base import Coverage, DeviceMetric, PresentMatches
-from .catalogue import counts_whole_pass, device_metric, direction, figure_names
+from .base import Coverage, DeviceMetric
+from .catalogue import counts_whole_pass, device_metric, direction, figure_names, value_axis
 from .host import (
     Groups,
-    Joining,
     Measured,
     as_array,
     as_metric,
@@ -99,34 +98,31 @@ class StageMetric(MetricFigures):
         """Whether what ranks have measured can be added up."""
         return self.is_whole
 
-    def bind(self, arrays: Mapping[Ref, Any], size: int, losses: set[str]) -> DeviceMetric | None:
+    def bind(self, arrays: Mapping[Ref, Any], losses: set[str]) -> DeviceMetric | None:
         """Return the device metric for one device's outputs and slots; None if it is not in the graph.
 
-        `size` is the device's number of samples, and `losses` are the figures of the graph's losses. The
-        first batch decides. Raises SpecError if a later one is of another form.
+        `losses` are the figures of the graph's losses. The first batch decides. Raises SpecError if a later
+        one is of another form.
         """
         was, device = self.on_device, None
         is_plain = self.takes_preds and self.term.spec.transform is None
         if was is not False and is_plain and losses.issuperset(self.term.losses):
-            device = self._bound(arrays, size)
+            device = self._bound(arrays)
         if was and device is None:
             raise SpecError(MIXED.format(self.term.where))
         self.on_device = device is not None
         return device
 
-    def _bound(self, arrays: Mapping[Ref, Any], size: int) -> DeviceMetric | None:
+    def _bound(self, arrays: Mapping[Ref, Any]) -> DeviceMetric | None:
         device = device_metric(self.metric)
-        if device is None:
+        outputs, labels, masks = (
+            [arrays[ref].shape for ref in refs]
+            for refs in (self.term.outputs, self.term.labels, self.term.present)
+        )
+        by_value = not masks or value_axis(self.term, self.metric, arrays) is not None
+        if device is None or len(masks) > 1 or not by_value:
             return None
-        if self.term.present:
-            if not device.counts_labels:
-                return None
-            device = PresentMatches(device)
-        outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
-        labels = [arrays[ref].shape for ref in (*self.term.labels, *self.term.present)]
-        # if batches may lack slots of the metric, nothing counts the samples of those that have them
-        samples = None if self.term.optional else size
-        return device if device.bind(labels, outputs, samples) else None
+        return device if device.bind(labels, outputs + [(1,)] * len(self.term.losses), *masks) else None
 
     def update(self, measured: Measured, sums: PassSums) -> None:
         """Measure a batch outside of the graph: add to `sums`, keep arrays, or update the metric object."""
@@ -140,13 +136,11 @@ class StageMetric(MetricFigures):
                 update(self.metric, self.term, measured)
                 self.measured = True
                 return
-            for size, (labels, outputs) in zip(
-                measured.joining.sizes, groups(self.metric, self.term, measured)
-            ):
+            for size, (labels, outputs) in zip(measured.sizes, groups(self.metric, self.term, measured)):
                 if self.keeps or not self._sum(labels, outputs, sums):
                     self.keeps = True
                     arrays = list(map(as_numpy, labels)), list(map(as_numpy, outputs))
-                    self.kept.add(sums.batches, size, measured.joining.axis, *arrays)
+                    self.kept.add(sums.batches, size, measured.axis, *arrays)
 
     def _sum(self, labels: Sequence[Any], outputs: Sequence[Any], sums: PassSums) -> bool:
         """Add one device's arrays to the sums, operator by operator; return whether that is possible."""
@@ -159,7 +153,8 @@ class StageMetric(MetricFigures):
         floats = [a.astype("float32") if np.dtype(a.dtype).kind == "f" else a for a in outputs]
         with outputs[0].context:
             pieces = device.statistics(mx.nd, labels, floats)
-            sums.add(((self.term.where, device.width),), mx.nd.concat(*pieces, dim=0))
+            vector = mx.nd.concat(*pieces, dim=0).astype("float64")
+            sums.add(((self.term.where, device.width),), vector)
         return True
 
     def compute(self, sums: Mapping[str, np.ndarray], complete: bool) -> None:
@@ -263,12 +258,12 @@ def gathered(world: World, terms: Sequence[MetricTerm], measured: Measured) -> M
     sizes: list[int] = []
     arrays: list[dict[Any, Any]] = []
     parts: list[dict[Any, Any]] = []
-    for counts, values in world.gather((list(measured.joining.sizes), local)):
+    for counts, values in world.gather((list(measured.sizes), local)):
         split = len(counts) * len(refs)
         sizes += counts
         arrays += _by_device(len(counts), refs, values[:split])
         parts += _by_device(len(counts), losses, values[split:])
-    return Measured(arrays, parts, Joining(sizes, measured.joining.axis))
+    return Measured(arrays, parts, sizes, measured.axis)
 
 
 def _by_device(devices: int, names: Sequence[Any], values: Sequence[np.ndarray]) -> list[dict[Any, Any]]:

@@ -32,8 +32,8 @@ class LossOutputs:
     ``<loss>`` is the part that is minimised. ``objectives`` are the objectives by the losses that each
     contains: arrays of shape (1,), or with an element for each loss, whose sum is the sum of the weighted
     minimised parts; none when evaluating. ``statistics``, float64 of shape (width,), are the sums of every
-    part, then each metric's statistics, with the counts of wrong labels between them. ``backward`` runs the
-    backward pass of all objectives; None if autograd has recorded them.
+    part, the counts of wrong labels, and each metric's statistics. ``backward`` runs the backward pass of all
+    objectives; None if autograd has recorded them.
     """
 
     outputs: dict[str, Array] = field(default_factory=dict)
@@ -93,13 +93,10 @@ class LossGraph:
         self._forms, self._fused = forms or ResultForms(mx.nd.NDArray), fused or {}
         self._dtype, self._own_gradients, self._by_value = dtype, own_gradients, by_value or {}
         self.rules, self._objective_form = rows_first(rules), objective_form
-        self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
-        self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self.layout = tuple(
             [(term.where, len(term.parts)) for term in terms]
-            + [(metric.where, 1) for metric, _ in self._counts] * 2  # right answers, then samples
             + [(rule.key, 1) for rule in self.rules]
-            + [(metric.where, device.width) for metric, device in self._others]
+            + [(metric.where, device.width) for metric, device in metrics]
         )
         self.width, ends = sum(width for _, width in self.layout), accumulate(len(t.parts) for t in terms)
         self.slices = {t.where: slice(end - len(t.parts), end) for t, end in zip(terms, ends)}
@@ -154,19 +151,17 @@ class LossGraph:
                 is_vector = len(self.terms) == 1 or self._objective_form == BY_TERM
                 outputs.objectives[self.keys] = weighted if is_vector else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
-            outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)
+            outputs.statistics = self._statistics(F, sums, arrays, outputs.parts)
         return outputs
 
     def _statistics(
-        self, F: Any, sums: list[Any], arrays: Mapping[Ref, Any], parts: Mapping[str, Any], size: Any
+        self, F: Any, sums: list[Any], arrays: Mapping[Ref, Any], parts: Mapping[str, Any]
     ) -> Any:
-        if self._counts:
-            pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
-            sums = [*sums, self._cast(F, _count_equal(F, pairs)), *[size] * len(self._counts)]
-        sums = [*sums, *(self._cast(F, counts) for counts in count_wrong(F, self.rules, arrays))]
-        pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
-        pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]
-        return F.BlockGrad(_concat(F, pieces)) if pieces else None
+        counts = count_wrong(F, self.rules, arrays)
+        counts += [each for pair in self.metrics for each in self._measure(F, *pair, arrays, parts)]
+        pieces = [[*sums, *counts]] if self._dtype == "float32" else [sums, counts]  # of one dtype each
+        vectors = [F.cast(_concat(F, each), "float64") for each in pieces if each]
+        return F.BlockGrad(_concat(F, vectors)) if vectors else None
 
     def _measure(
         self,
@@ -176,12 +171,12 @@ class LossGraph:
         arrays: Mapping[Ref, Any],
         parts: Mapping[str, Any],
     ) -> list[Any]:
-        labels = [arrays[ref] for ref in (*metric.labels, *metric.present)]
+        labels, masks = ([arrays[ref] for ref in refs] for refs in (metric.labels, metric.present))
         outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
         if self._dtype != "float32":  # which device metrics compute with
             outputs = [F.cast(output, "float32") for output in outputs]
         with user_code(lambda: metric.where):
-            return device.statistics(F, labels, outputs)
+            return device.statistics(F, labels, outputs, *masks)
 
     def _sum_losses(
         self, F: Any, values: Sequence[Sequence[Any]], size: Any, example: Example | None
@@ -250,14 +245,6 @@ def _scale_gradient(F: Any, array: Any, scale: Any) -> Any:
 def _sum_rows(F: Any, rows: Sequence[Tensor]) -> Tensor:
     """Return the sum of each row as one vector; this is cheaper than one sum after the other."""
     return F.sum(F.stack(*rows, axis=0), axis=1) if len(rows) > 1 else F.sum(rows[0])
-
-
-def _count_equal(F: Any, rows: Sequence[Tensor]) -> Tensor:
-    """Return how often predictions equal labels, for rows that alternate between the two, as one vector."""
-    if len(rows) == 2:
-        return F.sum(F.broadcast_equal(rows[0], F.trunc(rows[1])))
-    predictions, labels = (F.stack(*half, axis=0) for half in (rows[::2], rows[1::2]))
-    return F.sum(F.broadcast_equal(predictions, F.trunc(labels)), axis=1)
 
 
 def _concat(F: Any, pieces: Sequence[Any]) -> Any:

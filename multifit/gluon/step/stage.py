@@ -22,7 +22,7 @@ from ..compat import mx
 from ..data.added_slots import CarriedState
 from ..data.arrays import Signature, new_array, signature_of, size_in_bytes
 from ..data.batch import Batch
-from ..metrics.host import Joining, Measured
+from ..metrics.host import Measured
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric, gathered
 from .cached_graph import Backward
@@ -279,8 +279,8 @@ class Stage:
         if metrics:
             with timer("measure"):
                 arrays = result.arrays()  # in a check, those of the first device alone
-                joining = Joining(result.batch.sizes[: len(arrays)], result.batch.axis)
-                own = everything = Measured(arrays, result.parts, joining)
+                sizes = result.batch.sizes[: len(arrays)]
+                own = everything = Measured(arrays, result.parts, sizes, result.batch.axis)
                 unknown = [metric.term for metric in metrics if not metric.is_whole]
                 if unknown and not self.training and not self._world.alone:
                     everything = gathered(self._world, unknown, own)

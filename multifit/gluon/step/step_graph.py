@@ -15,13 +15,13 @@ from ...spec.terms import Taker, Term, by_reference
 from ..compat import mx
 from ..data.arrays import Signature
 from ..graph.bound import bound_graph, reaches_any
+from ..losses import faster_loss
 from ..metrics.labels import LabelRule
 from ..metrics.stage_figures import StageFigures
 from ..optim.preserve_state import kept_statistics
 from ..user_code import user_code
 from .cached_graph import CachedGraph
 from .executor import ExecutedGraph
-from .fused_losses import fused_loss
 from .loss_calls import counts_values
 from .loss_graph import APART, Example, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
@@ -97,7 +97,7 @@ class StepGraphs:
         graph = self._by_signature.get((signature, size))
         if graph is None:
             shapes = outputs or self._shapes(slots)
-            graph = self._shared(self._new(shapes, slots, size), signature, size)
+            graph = self._shared(self._new(shapes, slots), signature, size)
             if len(self._by_signature) >= MAX_SIGNATURES:
                 del self._by_signature[next(iter(self._by_signature))]
             self._by_signature[signature, size] = graph
@@ -119,7 +119,7 @@ class StepGraphs:
         """
         self.forms.begin(size, axis)
         self.forms.check_outputs(outputs)
-        graph = self._new(outputs, slots, size)
+        graph = self._new(outputs, slots)
         inputs = inputs_of(graph)
         result = graph.run_operators(outputs, inputs)
         if graph.is_traced:
@@ -132,7 +132,7 @@ class StepGraphs:
                 if graph.must_be_traced:
                     raise self._not_traced(last_line(error)) from error
                 self._failure, self._joined = f"{type(error).__name__} while tracing", False
-                graph = self._new(outputs, slots, size)
+                graph = self._new(outputs, slots)
         graph = self._shared(graph, signature, size)
         self.first = self.first or graph
         return graph, result
@@ -158,12 +158,12 @@ class StepGraphs:
         axes = [each and (len(each[0]), each[0][-1:] == (1,)) for each in signature]
         return self._by_form.setdefault((size == 1, *axes, graph.losses.form), graph)
 
-    def _new(self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int) -> StepGraph:
+    def _new(self, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> StepGraph:
         """Return a graph for the outputs and slots of a device; of outputs, the shapes are enough."""
         arrays = by_reference(outputs, slots)
         terms = [term for term in self._spec.terms if term.has_slots(arrays)]
         traced = not (self.outside or self._failure)  # all of it, or nothing
-        metrics = self._figures.in_graph(terms, arrays, size)
+        metrics = self._figures.in_graph(terms, arrays)
         self.reads_outputs = bool(self._figures.on_host)
         functions = {term.key: self._fused(term, arrays) for term in terms if traced and not term.present}
         losses = LossGraph(
@@ -181,7 +181,7 @@ class StepGraphs:
         return StepGraph(network, losses, self.differentiable, self._separation, taken, traced, self._joined)
 
     def _fused(self, term: Term, arrays: Mapping[Ref, Any]) -> Any:
-        return fused_loss(term.spec.fn, [arrays[ref] for ref in term.args])
+        return faster_loss(term.spec.fn, [arrays[ref] for ref in term.args])
 
     def _outputs_taken(self, arrays: Mapping[Ref, Any]) -> Collection[str] | None:
         """Return the outputs that losses and metrics read in a batch that lacks some slots; None for all."""

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ...gluon.compat import mx
 from ...gluon.losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values
-from ...gluon.ops import sample_sums
 from ...gluon.optim.parameters import named_parameters
 from ...gluon.step.loss_calls import OURS, ignores_values, multi_box_loss
 from ...spec.terms import Term, is_multi_box
@@ -85,6 +84,6 @@ def _pixels(loss: Any, scores: Any, label: Any) -> Any:
     if loss._ignore_label is not None:
         valid = F.reshape_like(F.cast(label, "int32") != loss._ignore_label, values)
     valid = F.where(valid, F.ones_like(values), F.zeros_like(values))
-    pixels = F.reshape(sample_sums(F, valid), (-1, 1))
+    pixels = F.reshape(F.sum(valid, axis=0, exclude=True), (-1, 1))
     flat = F.reshape(F.where(valid, values, F.zeros_like(values)), (0, -1))
     return F.reshape_like(F.broadcast_div(flat, F.broadcast_maximum(pixels, F.ones_like(pixels))), values)

@@ -137,8 +137,7 @@ class HostMetric:
         term, several = self._term, [to_array(each) for each in (*labels, *outputs)]
         values = dict(zip((*term.labels, *term.outputs), several))
         losses = dict(zip(term.losses, several[len(values) :]))
-        joining = host.Joining([len(several[0])], 0)
-        host.update(self.metric, term, host.Measured([values], [losses], joining))
+        host.update(self.metric, term, host.Measured([values], [losses], [len(several[0])]))
 
     def get(self) -> Any:
         """Return what the metric's `get` does."""

@@ -12,7 +12,6 @@ from torch.nn.parameter import is_lazy
 from ...errors import Problem, SpecError, last_line, quoted, raise_problems
 from ...gluon.compat import mx
 from ...gluon.graph.cut import as_json
-from ...gluon.ops import whole_samples
 from ...gluon.step.blocks import blocks_of
 from ...gluon.step.network import flatten, regroup
 from .parameters import Held, with_frozen
@@ -125,7 +124,7 @@ def _called(function: Callable[..., Any], symbols: Sequence[Any], module: GluonM
     """Call a function with symbols, in the module's mode; what it raises becomes a SpecError."""
     mode = mx.autograd.train_mode if module.training else mx.autograd.predict_mode
     try:
-        with mode(), mx.name.NameManager(), whole_samples():
+        with mode(), mx.name.NameManager():
             return function(*symbols)
     except Exception as error:
         raise module.refuse(f"{type(error).__name__}: {last_line(error)}") from error

@@ -1,7 +1,8 @@
-"""Known metrics have device metrics and directions; others have none."""
+"""Known metrics have names, device metrics and directions; others have none."""
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from gluoncv.utils.metrics.segmentation import SegmentationMetric
 from gluoncv.utils.metrics.voc_detection import VOC07MApMetric, VOCMApMetric
 
 import multifit
-from multifit.gluon.metrics import BinaryAccuracy, DeviceMetric, device_metric, direction, figure_names
+from multifit import MetricSpec, SpecError
+from multifit.gluon.metrics import BinaryAccuracy, device_metric, direction, figure_names
 from multifit.gluon.metrics.catalogue import KNOWN, counts_whole_pass
+from multifit.gluon.metrics.host import as_metric
+from multifit.spec.terms import MetricTerm
 
 import mxnet as mx  # isort: skip
 
@@ -69,10 +73,27 @@ def test_directions() -> None:
 def test_only_the_segmentation_metric_needs_names() -> None:
     names = [figure_names(metric) for metric in (SegmentationMetric(2), M.Accuracy(), VOCMApMetric())]
     assert names == [["pixAcc", "mIoU"], None, None]
-    with pytest.raises(NotImplementedError):
-        DeviceMetric(M.Accuracy()).bind([(3,)], [(3,)])
 
 
 def test_gluoncv_is_not_imported() -> None:
     code = "\n".join(path.read_text("utf-8") for path in Path(multifit.__file__).parent.rglob("*.py"))
     assert not re.search(r"^\s*(import|from) gluoncv", code, re.MULTILINE)
+
+
+NAMES = {
+    "top_5": M.TopKAccuracy, "top_2_accuracy": M.TopKAccuracy, "top_1": M.Accuracy,
+    "cross_entropy": M.CrossEntropy, "pearson": M.PearsonCorrelation,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_are_valid_for_nets_of_both_libraries(name: str) -> None:
+    metric = as_metric(MetricTerm("m", MetricSpec(name), ()))
+    assert type(metric) is NAMES[name]
+    assert getattr(metric, "top_k", None) == (int(name[4]) if NAMES[name] is M.TopKAccuracy else None)
+
+
+def test_an_object_for_pytorch_nets_is_refused() -> None:
+    match = r'metrics\["m"\]: SimpleNamespace.* has no get\(\), as metrics of Gluon nets'
+    with pytest.raises(SpecError, match=match):
+        as_metric(MetricTerm("m", MetricSpec(SimpleNamespace(update=None, reset=None, compute=None)), ()))
