@@ -3,16 +3,16 @@
 from typing import Any
 
 from multifit import TaskSpec
-from multifit.gluon.model.model import Model
-from multifit.gluon.model.model_trainers import ModelTrainers
+from multifit.gluon.model import Model
 from multifit.gluon.session import Session
+from multifit.gluon.trainers import Trainers
 from multifit.state import RunState
 
 
 def new_engine(net: Any, spec: TaskSpec, trainers: Any = None, contexts: Any = None) -> Session:
     """Return an engine that logs nothing."""
     model = Model(net, spec, contexts, None, "float32", _ignore)
-    return Session(model, ModelTrainers(trainers, (), model, _ignore), spec, RunState(), _ignore)
+    return Session(model, Trainers(trainers, (), model, _ignore), spec, RunState(), _ignore)
 
 
 def _ignore(message: str) -> None:

@@ -37,7 +37,7 @@ ONLY = {
 # The same within gluon/, room by room.
 ROOMS = [
     "compat", "user_code", "graph", "ops", "losses", "data", "ranks", "optim", "metrics",
-    "step", "handler_arrays", "model", "balance", "session", "check", "export", "snapshot",
+    "step", "handler_arrays", "model", "trainers", "balance", "session", "check", "export", "snapshot",
     "engine", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}

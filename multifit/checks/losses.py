@@ -43,10 +43,10 @@ def absent_problems(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
 
 def weights_problems(spec: TaskSpec, least: Callable[[str], float | None]) -> list[Problem]:
     """Return the slots of samples' weights whose ``least(name)``, the smallest of a batch, is below 0."""
-    found = {name: least(name) for name in (term.spec.sample_weight for term in spec.terms) if name}
+    smallest = {name: least(name) for name in (term.spec.sample_weight for term in spec.terms) if name}
     return [
         Problem("data", f'sample_weight: the slot "{name}" holds {value:g}; weights must be at least 0')
-        for name, value in found.items()
+        for name, value in smallest.items()
         if value is not None and value < 0
     ]
 
@@ -77,15 +77,15 @@ def parts_problem(
 
 def class_weights_problem(term: Term, classes: int | None) -> str | None:
     """Return what is wrong with a loss's class weights, given its number of classes, None if it has none."""
-    weights, found = term.spec.class_weights, ""
+    weights, wrong = term.spec.class_weights, ""
     if classes is None:
         kind = type(term.spec.fn).__name__
-        found = f"need class indices as labels, which {kind} does not take; use sample_weight="
+        wrong = f"need class indices as labels, which {kind} does not take; use sample_weight="
     elif isinstance(weights, tuple) and len(weights) != classes:
-        found = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
+        wrong = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
     elif isinstance(weights, Mapping) and max(weights) >= classes:
-        found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
-    return f"{term.where}: class_weights {found}" if found else None
+        wrong = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
+    return f"{term.where}: class_weights {wrong}" if wrong else None
 
 
 def has_values(parts: Sequence[Any], masks: Sequence[Any]) -> bool:

@@ -59,9 +59,9 @@ def balance_classes(
             with loaders_of(unwrapped(loader)).preserved(unwrapped(loader)):
                 _count(session, name, loader, terms, counts, takes_lengths)
     for term in terms:
-        found = sum(session.world.gather(counts[term.key]), Counter[int]())
-        mean, last = sum(found.values()) / max(len(found), 1), max(found, default=-1)
-        weights = [mean / found[key] if key in found else 1.0 for key in range(last + 1)]
+        occurring = sum(session.world.gather(counts[term.key]), Counter[int]())
+        mean, last = sum(occurring.values()) / max(len(occurring), 1), max(occurring, default=-1)
+        weights = [mean / occurring[key] if key in occurring else 1.0 for key in range(last + 1)]
         session.balanced_weights[term.key] = weights
         shown = ", ".join(f"{key}: {weight:.4g}" for key, weight in enumerate(weights[:10]))
         logger.info("%s: class weights %s%s", term.where, shown, ", …" * (last > 9))

@@ -92,10 +92,10 @@ class KeptArrays:
     def _append(self, piece: _Piece) -> None:
         first = self._pieces[0] if self._pieces else piece
         if not self._fits(first, piece):
-            kept, new = describe.arrays(first.arrays), describe.arrays(piece.arrays)
+            before, new = describe.arrays(first.arrays), describe.arrays(piece.arrays)
             raise SpecError(
                 f"{self._where}: it is computed from the arrays of all batches, joined along their samples, "
-                f"but batch {piece.batch} has {new}, and batch {first.batch} {kept}; pad them to one size, "
+                f"but batch {piece.batch} has {new}, and batch {first.batch} {before}; pad them to one size, "
                 "let transform= flatten them, or give an EvalMetric of your own, updated batch by batch"
             )
         self._pieces.append(piece)

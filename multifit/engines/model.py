@@ -25,12 +25,12 @@ def default_spec(
     log_once(
         f"default TaskSpec for {kind}: the net's input is called data, its output output, the label label"
     )
-    found = metrics(loss)
-    log_once(f"default metric for {kind}: {', '.join(found) or 'none, only the loss'}")
+    of_loss = metrics(loss)
+    log_once(f"default metric for {kind}: {', '.join(of_loss) or 'none, only the loss'}")
     return TaskSpec(
         inputs=["data"], outputs=["output"], labels=["label"],
         losses={"output": LossSpec(loss, outputs="output", labels="label")},
-        metrics={name: MetricSpec(each, outputs="output", labels="label") for name, each in found.items()},
+        metrics={name: MetricSpec(each, outputs="output", labels="label") for name, each in of_loss.items()},
     )  # fmt: skip
 
 

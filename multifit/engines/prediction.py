@@ -55,8 +55,8 @@ def input_signatures(
     else:
         batches, splitter = batches_of(session, data), session.splitter(EVALUATE, labels=False)
         run(first := next(batches))
-        found = [splitter.split(raw).slots for raw in (first, *islice(batches, MAX_BATCHES - 1))]
-        one_device = [slots[0] if isinstance(slots, list) else slots for slots in found]
+        split = [splitter.split(raw).slots for raw in (first, *islice(batches, MAX_BATCHES - 1))]
+        one_device = [slots[0] if isinstance(slots, list) else slots for slots in split]
         known_as = splitter.known_as
         sources = [
             [
@@ -110,7 +110,7 @@ def predict(
             batches.append(pieces)
     if gather and not session.world.alone:  # for each batch, one piece per device, in the order of the ranks
         gathered = zip(*session.world.gather(batches))
-        batches = [[piece for own in ranks for piece in own] for ranks in gathered]
+        batches = [[piece for of_rank in ranks for piece in of_rank] for ranks in gathered]
     pieces = [piece for batch in batches for piece in batch]
     names = pieces[0][0] if pieces else {}
     sizes, axis = [size for _, size in pieces], session.batch_axis
@@ -160,22 +160,22 @@ def activations_of(spec: TaskSpec, declared: Any, class_axis: ClassAxis) -> dict
             raise SpecError(f"activation is {shown(declared)} for {len(outputs)} outputs; give {example}")
         declared = {outputs[0]: declared}
     problems: list[str] = []
-    found: dict[str, Activation] = {}
+    activations: dict[str, Activation] = {}
     for name, activation in (declared or {}).items():
         if name not in outputs:
             valid = f"{suggest(name, outputs)}; outputs are {quoted(outputs)}"
             problems.append(f"activation: there is no output {shown(name)}{valid}")
         elif activation == "softmax":
-            found[name] = partial(_softmax, name=name, axis=_axis_of(spec, name, class_axis))
+            activations[name] = partial(_softmax, name=name, axis=_axis_of(spec, name, class_axis))
         elif activation == "sigmoid":
-            found[name] = _sigmoid
+            activations[name] = _sigmoid
         elif callable(activation):
-            found[name] = activation
+            activations[name] = activation
         elif activation is not None:
             valid = f'{suggest(activation, NAMES)}; valid is "softmax", "sigmoid" or a function of an array'
             problems.append(f'activation of output "{name}" is {shown(activation)}{valid}')
     raise_problems(Problem("spec", message) for message in problems)
-    return found
+    return activations
 
 
 def _axis_of(spec: TaskSpec, output: str, class_axis: ClassAxis) -> int:

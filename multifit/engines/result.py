@@ -30,10 +30,6 @@ class StepResult(ABC):
     def change_objective(self, hooks: TrainingHooks) -> bool:
         """Let handlers change the objectives; return whether each is still that of the same losses."""
 
-    def detach(self) -> None:
-        """Release the graph of the backward pass; MXNet does that by itself."""
-        return
-
     def named(self) -> dict[str, dict[str, list[Any]]]:
         """Return ``pred``, ``label`` and ``loss``: dicts of lists per device, however many there are."""
         names = self.spec.output_names, listed(self.spec.labels), [term.key for term in self.spec.terms]

@@ -67,5 +67,5 @@ class SharedParameters(ABC):
             if other.get(name) != every[0].get(name)
         ]
         if lines:
-            found = "; ".join(limited(lines, SHOWN))
-            raise SpecError(f"the net's parameters are not the same on all ranks: {found}")
+            shown = "; ".join(limited(lines, SHOWN))
+            raise SpecError(f"the net's parameters are not the same on all ranks: {shown}")

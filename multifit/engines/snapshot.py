@@ -130,8 +130,8 @@ class Snapshot(ABC):
 
         A rank's own state are its figures, running statistics and the like.
         """
-        own = {**trees, **self._own_state(), STATISTICS: self._statistics()}
-        return self._trees.gather(self._session.world, own)
+        trees = {**trees, **self._own_state(), STATISTICS: self._statistics()}
+        return self._trees.gather(self._session.world, trees)
 
     def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> list[str]:
         """Load everything that :meth:`write` wrote, the random states last.
@@ -157,8 +157,8 @@ class Snapshot(ABC):
                 why = f"the metric {NO_STATE}" if same else OTHER_RANKS
                 lines += [f'"{figure_name(TRAIN, key)}" starts from zero: {why}' for key in lost]
         for name, known in self.read_own_tree(folder, rank, LABELS).items():
-            found = {label: (shape, self._dtype(dtype)) for label, (shape, dtype) in known.items()}
-            session.known_labels[name].update(found)
+            shapes = {label: (shape, self._dtype(dtype)) for label, (shape, dtype) in known.items()}
+            session.known_labels[name].update(shapes)
         if session.balancer is not None:
             session.balancer.load(self.read_own_tree(folder, rank, BALANCE))
         if not same:

@@ -92,7 +92,6 @@ class TrainStep:
     def differentiate(self, result: StepResult) -> None:
         """Compute the gradients of the objective, as handlers and a method of balancing change it."""
         self._gradients(result)
-        result.detach()
 
     def reduce(self, due: Collection[str]) -> None:
         """Add up the gradients of the trainers that are due, over batches, devices and ranks."""

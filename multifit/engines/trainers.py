@@ -174,7 +174,7 @@ class Trainers(Mapping[str, Any], ABC):
 
     def make_room(self, samples: int) -> None:
         """Before the backward pass of a batch: scale the gradients that wait to its number of samples."""
-        for name, factor in self.added_gradients.factors(samples).items():
+        for name, factor in self.added_gradients.factors(samples).items() if self.rhythms else ():
             self._multiply(name, factor)
 
     def due(self, step: int, samples: int, ends: bool) -> list[str]:
@@ -184,6 +184,8 @@ class Trainers(Mapping[str, Any], ABC):
         that leaves the trainers' windows incomplete. The gradients of other trainers are discarded, unless
         they accumulate.
         """
+        if not self.rhythms:
+            return list(self.handles)
         self.added_gradients.count(samples)
         waiting = set()
         for name, rhythm in self.rhythms.items():
@@ -233,8 +235,7 @@ class Trainers(Mapping[str, Any], ABC):
 
         Those that were accumulated are first divided by the samples of all their batches.
         """
-        share = self.added_gradients.share(name)
-        if share != 1:
+        if name in self.rhythms and (share := self.added_gradients.share(name)) != 1:
             self._multiply(name, share)
 
     def add_up(self) -> None:
@@ -244,7 +245,8 @@ class Trainers(Mapping[str, Any], ABC):
     def update(self, name: str) -> None:
         """Update a trainer's parameters, by gradients that are reduced and clipped."""
         self._update(name)
-        self.added_gradients.forget([name], others=False)
+        if name in self.rhythms:
+            self.added_gradients.forget([name], others=False)
 
     @abstractmethod
     def clip(self, name: str) -> None:

@@ -100,15 +100,15 @@ class GluonArrays(Arrays):
     def objectives(
         self, arrays: Mapping[Ref, Any], terms: Sequence[Term], scale: Any, axis: int, smoothed: bool = False
     ) -> list[Array]:
-        found = []
+        objectives = []
         for term in terms:
             known = (arrays.get(ref) for ref in term.args if ref.space == LABELS)
             first = next(array for array in known if array is not None)
             with first.context:
                 parts = call_loss(term, arrays, uniform_loss(term) if smoothed else None)
             total = _sum(parts[0 if smoothed else term.minimized], first.shape[axis])
-            found.append(total * as_variable(factor(term, scale, first.context).astype(total.dtype)))
-        return found
+            objectives.append(total * as_variable(factor(term, scale, first.context).astype(total.dtype)))
+        return objectives
 
     def can_smooth(self, term: Term) -> bool:
         return uniform_loss(term) is not None

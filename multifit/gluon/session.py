@@ -23,26 +23,25 @@ from .data.added_slots import ValueWeights
 from .data.batch import Batch
 from .data.splitter import BatchSplitter
 from .metrics.stage_metric import StageMetric, declared_metrics
-from .model.model import Model, SharedParameters, default_spec
-from .model.model_trainers import ModelTrainers, bound_parameters
+from .model import Model, SharedParameters, default_spec
 from .optim.preserve_state import kept_statistics
-from .step.loss_graph import APART
-from .step.loss_separation import TOGETHER, LossSeparation
+from .step.loss_graph import APART, TOGETHER, LossSeparation
 from .step.network import Network
-from .step.result import StepResult
-from .step.stage import Stage
+from .step.stage import Stage, StepResult
 from .step.weights import as_number
+from .trainers import Trainers, bound_parameters
 
 
 class Session(engines.Session):
     """Runs batches with MXNet; `metrics` are by default the declared ones."""
 
+    backward: Any = staticmethod(StepResult.differentiate)  # of a batch's objectives, on all devices
     batch_splitter, value_weights = BatchSplitter, ValueWeights
 
     def __init__(
         self,
         model: Model,
-        trainers: ModelTrainers,
+        trainers: Trainers,
         spec: TaskSpec,
         state: RunState,
         log_once: Callable[[str], None],
@@ -57,10 +56,10 @@ class Session(engines.Session):
 
     @classmethod
     def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Session:
-        """Return an estimator's engine; raises what the estimator's constructor raises."""
+        """Return what an estimator trains with; raises what the estimator's constructor raises."""
         spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
         model = Model(setup.net, spec, setup.context, setup.initializer, setup.precision, log_once)
-        trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate, setup.world)
+        trainers = Trainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate, setup.world)
         balancer = make_balancer(setup.balance, spec, model.contexts[0], setup.world, model.parameters)
         return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
 
@@ -71,10 +70,6 @@ class Session(engines.Session):
     def normalizer(self, term: Term, batch: Any) -> float:
         """Return this rank's summand of a loss's normalizer; may wait for the device."""
         return as_number(self.stages[TRAIN].weights.normalizer(term, batch))
-
-    def backward(self, result: StepResult) -> None:
-        """Compute the gradients of a batch's objectives on all devices."""
-        result.differentiate()
 
     def again(self, batch: Batch) -> StepResult:
         """Compute the objectives of a batch once more, without gradients; running statistics stay."""

@@ -244,6 +244,7 @@ class GradientBalancer(compared.GradientBalancer):
         with torch.no_grad():
             batch = Pass(result, self._branch(result, self._trained), scale, self._device)
             self._combine(result, batch, state)
+        result.detach()
 
     def describe(self, result: Any, trained: Collection[str]) -> str:
         """Return what the tasks share of the `trained` parameters, for the plan.

@@ -88,14 +88,14 @@ def _checked(
     def check(name: str, batch: Batch) -> tuple[Any, list[Problem]]:
         return check_first_batch(session.stages[name], batch, trained)
 
-    ran = check_batches(session, batches, problems, check)
+    checked = check_batches(session, batches, problems, check)
     raise_problems(session.model.ran() + session.trainers.unreached())
     raise_problems(check_windows(session))
     results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
     parameters = {id(each): name for name, each in session.model.parameters.items()}
     reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
     shared = ""
-    for name, batch, outputs in ran:
+    for name, batch, outputs in checked:
         stage = session.stages[name]
         result = stage.run(batch, session.state, outputs=outputs)
         if name == EVALUATE or not session.hooks.handle_non_finite:
@@ -128,18 +128,18 @@ def without_gradient(session: Session, run: DryRun) -> list[str]:
 
 def leaves_of(tensors: Any, names: Mapping[int, str]) -> frozenset[str]:
     """Return the names of the parameters that tensors depend on, in autograd's graph; `names` are by id."""
-    found, seen = set[int](), set[Any]()
+    leaves, seen = set[int](), set[Any]()
     waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    found |= {id(tensor) for tensor in tensors if tensor.grad_fn is None}
+    leaves |= {id(tensor) for tensor in tensors if tensor.grad_fn is None}
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
         if (variable := getattr(node, "variable", None)) is not None:
-            found.add(id(variable))
+            leaves.add(id(variable))
         waiting += [following for following, _ in node.next_functions if following is not None]
-    return frozenset(names[each] for each in found & names.keys())
+    return frozenset(names[each] for each in leaves & names.keys())
 
 
 @contextmanager
@@ -228,13 +228,13 @@ def _missing_in_part(spec: TaskSpec, arrays: Mapping[Ref, Any], batch: Batch) ->
     problems = []
     for term in (term for term in spec.terms if term.present and term.has_slots(arrays)):
         masks = {label_of(ref): arrays[ref] != 0 for ref in term.present}
-        found = []
+        losses = []
         for other in (0, 1):
-            labels = {ref: torch.where(there, arrays[ref], other) for ref, there in masks.items()}
+            labels = {ref: torch.where(known, arrays[ref], other) for ref, known in masks.items()}
             with torch.no_grad():
-                found.append(call_loss(term, {**arrays, **labels}, batch.samples))
-        rules = list(partly_missing(spec, batch.slots, {term.key: found[0]}))
-        if not all(torch.equal(*map(torch.nan_to_num, pair)) for pair in zip(*found)):
+                losses.append(call_loss(term, {**arrays, **labels}, batch.samples))
+        rules = list(partly_missing(spec, batch.slots, {term.key: losses[0]}))
+        if not all(torch.equal(*map(torch.nan_to_num, pair)) for pair in zip(*losses)):
             masked = [ref for ref in term.present if arrays[ref].dim() > 1]
             rules = [LabelRule(term.where, ref, in_part=True) for ref in masked]
         counts = [(rule, int(rule.count(batch.slots[rule.label.name]))) for rule in rules]
@@ -305,8 +305,8 @@ def _inspect_labels(
 ) -> list[Problem]:
     """Check the values of inputs and labels."""
     problems: list[Problem] = []
-    given = {ref for ref, array in arrays.items() if array is not None}
-    called = {term.key: () for term in stage.spec.terms if given.issuperset(term.args)}
+    present = {ref for ref, array in arrays.items() if array is not None}
+    called = {term.key: () for term in stage.spec.terms if present.issuperset(term.args)}
     for rule in stage.figures.label_rules(outputs, batch.slots, called):
         values: Any = batch.slots[rule.label.name]
         if rule.classes is not None:

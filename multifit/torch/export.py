@@ -62,6 +62,14 @@ def export(
         return WRITERS[format](net.eval(), Path(folder))
 
 
+def _zeros(shape: Sequence[int], known: Sequence[int | None], dtype: Any) -> tuple[Tensor, Tensor]:
+    """Return zeros of a shape, and of one that is twice as long where the size is not `known`."""
+    # torch.export takes a size of 1 for a constant
+    small = [max(n, 2) if size is None else n for n, size in zip(shape, known)]
+    double = [2 * n if size is None else n for n, size in zip(small, known)]
+    return torch.zeros(small, dtype=dtype), torch.zeros(double, dtype=dtype)
+
+
 class _Net(nn.Module):
     """The net on the CPU as it is exported: it takes the inputs in order, and returns its outputs by name.
 
@@ -79,22 +87,19 @@ class _Net(nn.Module):
         axes = {name: len(shape) for name, (shape, _) in self.last.items()}
         alike = [each for each in forms if {name: len(slot[0]) for name, slot in each.items()} == axes]
         self.shapes: dict[str, list[int | None]] = {}
-        example, larger = [], []
+        examples: list[tuple[Tensor, Tensor]] = []
         for name, (shape, dtype) in self.last.items():
             sizes = zip(*(each[name][0] for each in alike))
             self.shapes[name] = [
                 None if axis == 0 or len(set(found)) > 1 else found[0] for axis, found in enumerate(sizes)
             ]
-            # torch.export takes a size of 1 for a constant
-            small = [max(n, 2) if known is None else n for n, known in zip(shape, self.shapes[name])]
-            double = [2 * n if known is None else n for n, known in zip(small, self.shapes[name])]
-            example.append(torch.zeros(small, dtype=dtype))
-            larger.append(torch.zeros(double, dtype=dtype))
-        self.example, self.larger = tuple(example), tuple(larger)
+            examples.append(_zeros(shape, self.shapes[name], dtype))
+        self.example = tuple([small for small, _ in examples])
+        self.larger = tuple([double for _, double in examples])
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
-        given = dict(zip(self.last, inputs))
-        slots = {name: given.get(name) for name in self.spec.inputs}
+        tensors = dict(zip(self.last, inputs))
+        slots = {name: tensors.get(name) for name in self.spec.inputs}
         function = self.spec.forward
         result = self.net(*slots.values()) if function is None else function(self.net, slots)
         paths, problems = bind_outputs(self.spec.outputs, result, "the net that is exported")
@@ -163,10 +168,10 @@ def _program(net: Any, instead: str = WITHOUT_CODE) -> Any:
     try:
         program.module()(*net.larger)
     except Exception as error:  # what it raises differs between versions of torch
-        found = ", ".join(f'"{n}" {tuple(each.shape)}' for n, each in zip(net.last, net.example))
+        example = ", ".join(f'"{n}" {tuple(each.shape)}' for n, each in zip(net.last, net.example))
         logging.getLogger("multifit").warning(
-            f"the exported net takes batches of these sizes only: {found}, because torch.export fixed them: "
-            f"{_first_line(error)}"
+            f"the exported net takes batches of these sizes only: {example}, because torch.export fixed "
+            f"them: {_first_line(error)}"
         )
     return program
 

@@ -69,15 +69,15 @@ def check_call(term: Term) -> list[Problem]:
 
 def check_metric(metric: StageMetric) -> list[Problem]:
     """Check how many arguments a metric takes, or its transform."""
-    term, own, message = metric.term, metric.metric, None
+    term, measure, message = metric.term, metric.metric, None
     if term.spec.transform is not None:
         names = [str(ref) for ref in term.args] + list(term.losses)
         message = arity_problem(f"{term.where}.transform", term.spec.transform, names)
     elif metric.is_function:
         message = function_arity_problem(term)
-    elif not metric.is_summed and not isinstance(own, TorchMetric):
+    elif not metric.is_summed and not isinstance(measure, TorchMetric):
         names, fix = ["labels", "outputs"], "take both, in that order"
-        message = arity_problem(f"{term.where}.update", own.update, names, fix=fix)
+        message = arity_problem(f"{term.where}.update", measure.update, names, fix=fix)
     return [Problem("spec", message)] if message else []
 
 
@@ -135,19 +135,19 @@ def _is_crossed(term: Term, shape: torch.Size, label: Ref, arrays: Mapping[Ref, 
     fn: Any = term.spec.fn
 
     def value(label_values: Tensor) -> Any:
-        given = {**arrays, label: label_values}
-        with torch.no_grad(), user_code(lambda: term.where, *((str(ref), given[ref]) for ref in term.args)):
-            returned = listed(by_value(fn)(*[given[ref] for ref in term.args]))
+        changed = {**arrays, label: label_values}
+        with torch.no_grad(), user_code(lambda: term.where, *((str(ref), changed[ref]) for ref in term.args)):
+            returned = listed(by_value(fn)(*[changed[ref] for ref in term.args]))
         return returned[term.minimized] if len(returned) > term.minimized else None
 
     true = arrays[label]
-    found, swapped = value(true), true.roll(1, 0)
-    if not isinstance(found, Tensor):
+    loss, swapped = value(true), true.roll(1, 0)
+    if not isinstance(loss, Tensor):
         return False
-    if found.numel() == 1 and not torch.equal(true, swapped):
+    if loss.numel() == 1 and not torch.equal(true, swapped):
         others = value(swapped), value(torch.zeros_like(true))
-        return [torch.allclose(found, each, rtol=1e-4) for each in others] == [True, False]
-    return found.shape == shape
+        return [torch.allclose(loss, each, rtol=1e-4) for each in others] == [True, False]
+    return loss.shape == shape
 
 
 def _classes(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str | None:

@@ -43,7 +43,7 @@ class Session(engines.Session):
 
     @classmethod
     def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Session:
-        """Return an estimator's engine; raises what the estimator's constructor raises."""
+        """Return what an estimator trains with; raises what the estimator's constructor raises."""
         spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
         if setup.initializer is not None:
             raise ValueError(
@@ -72,6 +72,7 @@ class Session(engines.Session):
             more, inputs = number < len(groups), bound.get(names)
             if inputs != []:  # a handler may have frozen all of them
                 backward(losses, self.trainers.scale, retain_graph=more, inputs=inputs)
+        result.detach()
 
     def again(self, batch: Batch) -> StepResult:
         """Compute the losses of a batch once more, without gradients; running statistics stay."""

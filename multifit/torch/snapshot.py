@@ -100,8 +100,8 @@ class Snapshot(snapshot.Snapshot):
             _set(model.tensors, _load(folder / TRAINED))
         if unsaved := self._unsaved():
             # they may have other shapes here, such as tables that a long sequence has made longer
-            found = self.read_tree(folder, BUFFERS).items()
-            _set(unsaved, {n: each for n, each in found if n in unsaved and each.shape == unsaved[n].shape})
+            buffers = self.read_tree(folder, BUFFERS).items()
+            _set(unsaved, {n: each for n, each in buffers if n in unsaved and each.shape == unsaved[n].shape})
         self._load_trainers(self.read_own_tree(folder, rank, TRAINERS))
         return []
 
@@ -193,12 +193,12 @@ def _load(path: Path) -> dict[str, Any]:
     if not path.is_file():  # torch would wait for a pipe
         raise ValueError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of many types
         raise ValueError(f"{path} is damaged, or holds no parameters ({last_line(error)})") from error
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+    if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
         raise ValueError(f"the tensors of {path} have no names")
-    return found
+    return tensors
 
 
 def _read(path: Path, model: Model) -> list[str]:
@@ -206,16 +206,16 @@ def _read(path: Path, model: Model) -> list[str]:
 
     Returns what differs in names, shapes or dtypes; then none is set.
     """
-    own, found = _saved(model), _load(path)
-    of_losses = {name: each for name, each in own.items() if name.startswith(OF_LOSSES)}
+    here, saved = _saved(model), _load(path)
+    of_losses = {name: each for name, each in here.items() if name.startswith(OF_LOSSES)}
     others = {}
     if of_losses:
         others = {f"{OF_LOSSES}{name}": each for name, each in _load(path.with_name(OTHERS)).items()}
-    lines = parameter_differences(_described({**found, **others}), _described(own))
+    lines = parameter_differences(_described({**saved, **others}), _described(here))
     if not lines:
-        for name in [name for name, each in own.items() if is_lazy(each)]:
-            own[name].materialize({**found, **others}[name].shape)
-        model.net.load_state_dict(found)
+        for name in [name for name, each in here.items() if is_lazy(each)]:
+            here[name].materialize({**saved, **others}[name].shape)
+        model.net.load_state_dict(saved)
         _set(of_losses, others)
     return lines
 

@@ -50,15 +50,19 @@ def test_the_update_is_that_of_one_batch(case: str, window: Any) -> None:
 
 
 ADAM = {"learning_rate": 0.02}
+
+
+def two_trainers(net: Any, **rhythm: Any) -> dict[str, TrainerSpec]:
+    return {
+        "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
+        "heads": TrainerSpec("(digit|size).*", "adam", ADAM, **rhythm),
+    }
+
+
 WAYS: dict[str, tuple[Any, dict[str, Any]]] = {  # trainers, by a net and a rhythm; options of the estimator
     "one": (lambda net, **rhythm: TrainerSpec(".*", "adam", ADAM, **rhythm), {}),
-    "two, clipped": (
-        lambda net, **rhythm: {
-            "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
-            "heads": TrainerSpec("(digit|size).*", "adam", ADAM, **rhythm),
-        },
-        {},
-    ),
+    "two, clipped": (two_trainers, {}),
+    "two, by the estimator": (two_trainers, {"accumulate": 3}),
     "the default": (lambda net: None, {"accumulate": 3}),
     "a user's own": (lambda net: gluon.Trainer(net.collect_params(), "sgd", SGD), {"accumulate": 3}),
 }

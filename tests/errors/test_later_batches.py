@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, SpecError
+from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import regression_batches
 from tests.common.hand_loop import SILENT, train, train_by_hand, trainer_of
@@ -118,3 +118,14 @@ def test_what_may_change(loss: Any) -> None:
     train_by_hand(hand, trainer_of(hand), batches, lambda net, x, y: loss(net(x), y))
     train(net, one_loss_spec(loss), batches)
     assert_same_parameters(net, hand)
+
+
+def test_a_metric_that_is_summed_on_the_device_cannot_move() -> None:
+    net = nn.Dense(3, in_units=2)
+    net.initialize()
+    spec = TaskSpec(inputs=["x"], outputs="out", labels=["y"], metrics={"m": MetricSpec("mae", "out", "y")})
+    estimator = MultiEstimator(net, spec)
+    data = [(np.ones((4, 2), "float32"), np.ones((4, columns), "float32")) for columns in (3, 3, 1)]
+    assert np.isfinite(estimator.evaluate(data[:2], [])["m"])
+    with pytest.raises(SpecError, match=r'metrics\["m"\]: arrays of some batches can be summed, and'):
+        estimator.evaluate(data, [])

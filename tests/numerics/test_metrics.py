@@ -228,7 +228,4 @@ def test_tokens_in_rows_of_their_own(lengths: tuple, devices: list, hybrid: bool
     np.testing.assert_allclose(history["train_acc"], [accuracy.get()[1]] * 2)
     np.testing.assert_allclose(history["train_mean"], [mean.get()[1]] * 2, rtol=1e-6)
     np.testing.assert_allclose(history["train_loss"], [mean.get()[1] * sum(lengths) / 3] * 2, rtol=1e-6)
-    places = {
-        metric.term.key: metric.on_device for metric in estimator._session.stages["train"].figures.metrics
-    }
-    assert places == {"acc": True, "mean": True}
+    assert all(metric.on_device for metric in estimator._session.stages["train"].figures.metrics)

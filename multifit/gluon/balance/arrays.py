@@ -11,7 +11,7 @@ from ...protocols import Array, Context, Numbers
 from ..compat import mx
 from ..data.arrays import new_array
 from ..metrics.sums import Accumulator
-from ..step.result import StepResult
+from ..step.stage import StepResult
 
 
 class HostArrays(Arrays):

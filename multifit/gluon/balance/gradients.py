@@ -19,8 +19,8 @@ from ..compat import mx
 from ..data.arrays import InPlaceCall, new_array
 from ..optim.preserve_state import kept_statistics
 from ..ranks.collectives import all_reduce
-from ..step.result import StepResult
 from ..step.split_graph import SharedFeatures, measuring
+from ..step.stage import StepResult
 from .arrays import task_losses
 
 

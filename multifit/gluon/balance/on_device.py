@@ -21,7 +21,7 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import new_array
 from ..step.cached_graph import as_list
-from ..step.result import StepResult
+from ..step.stage import StepResult
 from .arrays import HostArrays
 
 Keys = tuple[tuple[str, ...], ...]

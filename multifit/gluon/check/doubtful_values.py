@@ -16,7 +16,7 @@ from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..metrics.host import as_metric
 from ..step.blocks import blocks_of
-from ..step.result import StepResult
+from ..step.stage import StepResult
 
 _LOSSES = mx.gluon.loss
 _CE, _BCE, _KL = _LOSSES.SoftmaxCrossEntropyLoss, _LOSSES.SigmoidBinaryCrossEntropyLoss, _LOSSES.KLDivLoss

@@ -14,8 +14,7 @@ from ..graph.repair import uncorrected
 from ..metrics.catalogue import value_axis
 from ..step.blocks import blocks_of
 from ..step.network import hybridizing, is_hybridized
-from ..step.result import StepResult
-from ..step.stage import Stage
+from ..step.stage import Stage, StepResult
 from ..user_code import user_code
 from .inspection import (
     check_call,
@@ -41,7 +40,7 @@ def check_first_batch(stage: Stage, batch: Batch, state: RunState) -> tuple[Step
     inputs = [(name, slots[name]) for name in stage.spec.inputs]
     with user_code(lambda: f"the net's forward pass ({stage.network.stage})", *inputs):
         for output in (outputs or {}).values():
-            output.wait_to_read()  # errors of the engine are raised here, where their place is known
+            output.wait_to_read()  # errors of operators are raised here, where their place is known
     arrays = by_reference(outputs or {}, slots)
     label_problems = inspect_labels(stage.figures.label_rules(arrays), batch)
     if problems + output_problems:
@@ -124,7 +123,8 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
 
 def _updates_the_rest(stage: Stage) -> list[Problem]:
     """Return why a batch of one loader would update parameters that it does not reach."""
-    if not stage.is_partial or stage.network.joins_losses or not stage.network.hybridized:
+    network = stage.network
+    if not stage.is_partial or network.joins_losses or network.by_python or not network.hybridized:
         return []
     why = (
         "as a hybridized net with a forward or hooks of its own is one operator, which updates all parameters"

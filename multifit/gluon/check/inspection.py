@@ -116,10 +116,10 @@ def _not_finite(rule: LabelRule, batch: Batch) -> list[Problem]:
     if not any(rule.count(mx.nd, arrays).asscalar() for arrays in devices):
         return []
     pieces = [arrays[rule.label].asnumpy() for arrays in devices]
-    found = [np.nonzero(~np.isfinite(piece)) for piece in pieces]
+    indices = [np.nonzero(~np.isfinite(piece)) for piece in pieces]
     starts = accumulate(batch.sizes, initial=0)
-    samples = sorted({start + int(at) for start, places in zip(starts, found) for at in places[batch.axis]})
-    wrong = np.concatenate([piece[places] for piece, places in zip(pieces, found)])
+    samples = sorted({start + int(at) for start, each in zip(starts, indices) for at in each[batch.axis]})
+    wrong = np.concatenate([piece[each] for piece, each in zip(pieces, indices)])
     return [not_finite_problem(rule.where, wrong, samples)]
 
 
@@ -146,9 +146,9 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     elif not stage_metric.takes_preds:
         messages = [arity_problem(f"{term.where}.update", metric.update, arguments)]
     elif isinstance(metric, PAIRING) and len(term.outputs) + len(term.losses) != len(term.labels):
-        found = f"{counted(len(term.outputs) + len(term.losses), 'output')} and"
+        outputs = f"{counted(len(term.outputs) + len(term.losses), 'output')} and"
         fix = f"{type(metric).__name__} compares each output with a label; name as many of both"
-        messages = [f"{term.where}: takes {found} {counted(len(term.labels), 'label')}, but {fix}"]
+        messages = [f"{term.where}: takes {outputs} {counted(len(term.labels), 'label')}, but {fix}"]
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
     elif is_function(metric):
@@ -232,7 +232,7 @@ def _signature(fn: Any, arguments: Sequence[str]) -> tuple[Callable[..., Any], S
 
 
 def _not_real(term: Term, outputs: Sequence[Named]) -> list[Problem]:
-    """Check that Gluon's losses get real numbers: with integers the engine fails, and may not recover."""
+    """Check that Gluon's losses get real numbers: with integers MXNet fails, and may not recover."""
     stock = isinstance(term.spec.fn, mx.gluon.loss.Loss)
     return [
         Problem(

@@ -15,7 +15,7 @@ from ..optim.preserve_state import kept_statistics, preserve_state
 from ..session import Session
 from ..step.blocks import blocks_of, run_by_python
 from ..step.network import Network
-from ..step.result import StepResult
+from ..step.stage import StepResult
 from .doubtful_values import channels_last, doubtful_values
 from .dry_run import without_gradient
 
@@ -70,7 +70,7 @@ def _losses_by_trainer(session: Session, result: StepResult) -> dict[str, tuple[
     """Return for each trainer the losses whose gradients reach its parameters.
 
     Returns an empty dict unless there are several trainers and several losses. `result` must have just been
-    computed, and must not be trained on. Waits for the engine.
+    computed, and must not be trained on. Waits for the device.
     """
     trainers = session.trainers.get()
     if len(trainers) < 2 or len(session.spec.terms) < 2:

@@ -62,8 +62,8 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[Signature]) -> TracedNe
     example = {name: tuple(shape) for name, (shape, _) in batches[-1].items()}
     unread = tuple(name for name in inputs if name not in read)
     structural = {p.name: (name, p) for name, p in named_parameters(net, {}).items() if p.name in parameters}
-    names = {own: name for own, (name, _) in structural.items()}
-    trained = tuple(own for own, (_, p) in structural.items() if p.grad_req != "null")
+    names = {key: name for key, (name, _) in structural.items()}
+    trained = tuple(key for key, (_, p) in structural.items() if p.grad_req != "null")
     return TracedNet(symbols, input_types, output_types, parameters, example, unread, names, trained)
 
 

@@ -1,9 +1,16 @@
 """Build the trainers that are declared for a net: each trainable parameter has exactly one."""
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...checks.trainers import coverage_problems, declared_problems, declared_rhythm, listing
+from ...checks.trainers import (
+    Rhythm,
+    coverage_problems,
+    declared_problems,
+    declared_rhythm,
+    listing,
+    rhythm_messages,
+)
 from ...errors import Problem
 from ...protocols import Context, Parameter
 from ...spec import TrainerSpec
@@ -11,11 +18,25 @@ from ..compat import mx
 from .handle import TrainerHandle
 from .optimizers import build_optimizer, declared_options
 from .parameters import learnable, select, trainable
-from .trainers import Bound, rhythm_problems
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
 LIBRARY = (mx.gluon.Trainer, "gluon.Trainer")
 STEP = mx.gluon.Trainer.step
+
+
+class Bound(NamedTuple):
+    """Trainers that were just built, with their largest norms.
+
+    `parameters` are those that each trainer holds, by structural name. `options` are the options of
+    optimizers that were declared by name. `rhythms` are those of trainers that do not update after every
+    batch.
+    """
+
+    trainers: Mapping[str, mx.gluon.Trainer]
+    clip_norms: dict[str, float]
+    parameters: Mapping[str, Mapping[str, mx.gluon.Parameter]]
+    options: Mapping[str, Mapping[str, Any]]
+    rhythms: dict[str, Rhythm]
 
 
 def bind_trainers(
@@ -179,3 +200,19 @@ def held_by_trainer(
             "gluon.Trainer, or give a TrainerSpec, from which frozen parameters are subtracted"
         )
     return held, [Problem("trainer", message) for message in messages]
+
+
+def rhythm_problems(
+    where: str, declared: Any, accumulate: int, parameters: Mapping[str, mx.gluon.Parameter]
+) -> list[Problem]:
+    """Return why the gradients of a trainer cannot be added up; `where` is its name in messages."""
+    rhythm = declared_rhythm(declared, accumulate)
+    messages = rhythm_messages(where, rhythm, accumulate)
+    sparse = [name for name, p in parameters.items() if p._grad_stype != "default"]
+    if sparse and rhythm.accumulate:
+        messages.append(
+            f"{where}: accumulates the gradients of {rhythm.every} batches, but those of {listing(sparse)} "
+            "are sparse, and MXNet cannot add such gradients; build the layer with sparse_grad=False, or "
+            "leave accumulate out"
+        )
+    return [Problem("trainer", message) for message in messages]

@@ -4,12 +4,13 @@ A gradient is fresh from the backward pass that writes it until a trainer uses i
 the array of the parameter's values.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ...checks.trainers import AddedBatches
 from ...engines.trainers import JointGradients
 from ..compat import mx
 from ..ranks.collectives import all_reduce
@@ -68,8 +69,6 @@ def zero_stale(trainer: mx.gluon.Trainer) -> None:
 
     The sum of the parameter's gradients would else contain old ones.
     """
-    if len(trainer._contexts) == 1:
-        return
     for parameter in updated_parameters(trainer):
         pairs = list(zip(replicas(parameter), parameter.list_grad()))
         stale = [(values, gradient) for values, gradient in pairs if not is_fresh(values)]
@@ -131,3 +130,63 @@ class FreshGradients(JointGradients):
             first, *others = parameter.list_grad()
             for gradient in others:
                 first.copyto(gradient)
+
+
+class AddedGradients(AddedBatches):
+    """The gradients of trainers that accumulate, which are added up from batch to batch.
+
+    `trainers` are those that accumulate.
+    """
+
+    def __init__(self, trainers: Mapping[str, mx.gluon.Trainer]) -> None:
+        super().__init__(trainers)
+        self._trainers = trainers
+        # the parameters whose grad_req is "write" outside of training, and their lists of arrays
+        self._arrays: dict[mx.gluon.Parameter, tuple[Any, Any]] = {}
+
+    def begin(self) -> None:
+        """Let MXNet add gradients up instead of overwriting them.
+
+        Called again after a handler has set a ``grad_req``. If that was "add" only for the time of training,
+        and the handler has set "write", what was added so far still counts.
+        """
+        parameters = [each for trainer in self._trainers.values() for each in trainer._params]
+        for parameter in (each for each in parameters if each.grad_req == "write"):
+            set_grad_req(parameter, "add")
+            values, gradients = self._arrays.get(parameter, (None, None))
+            if gradients and values is parameter._data:  # Gluon has replaced the gradients alone
+                for old, new in zip(gradients, parameter._grad):
+                    old.copyto(new)
+            self._arrays[parameter] = parameter._data, parameter._grad
+
+    def remember(self) -> None:
+        """Remember the arrays of gradients, as the first batch may have made them."""
+        self._arrays = {each: (each._data, each._grad) for each in self._arrays}
+
+    def declared_request(self, parameter: mx.gluon.Parameter) -> str:
+        """Return a parameter's ``grad_req`` as it is outside of training."""
+        return "write" if parameter in self._arrays and parameter.grad_req == "add" else parameter.grad_req
+
+    def end(self) -> None:
+        """Let MXNet overwrite gradients again, and discard those of a fit that failed."""
+        for parameter in self._arrays:
+            if parameter.grad_req == "add":  # else a handler has frozen it
+                set_grad_req(parameter, "write")
+        for name in self.waiting():
+            parameters = updated_parameters(self._trainers[name])
+            discard_gradients(each for each in parameters if each._data is not None)
+        self.forget(self._trainers)
+        self._arrays = {}
+
+
+def start_kvstore(trainer: mx.gluon.Trainer) -> None:
+    """Create the kvstore that adds up a trainer's gradients over its devices.
+
+    MXNet reads all parameters for it; those that are frozen and that no batch has reached have no values.
+    """
+    parameters = trainer._params
+    trainer._params = [parameter for parameter in parameters if parameter._data is not None]
+    try:
+        trainer._init_kvstore()
+    finally:
+        trainer._params = parameters

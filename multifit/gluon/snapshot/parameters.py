@@ -109,10 +109,10 @@ def read_trained(
     others, saved = _others(net, parameters), _read_named(path)
     if others:
         saved.update(_read_named(path.with_name(OTHERS)))
-    own = {**net._collect_params_with_prefix(), **others}
-    differences = identity.parameter_differences(described(saved), described(own))
+    here = {**net._collect_params_with_prefix(), **others}
+    differences = identity.parameter_differences(described(saved), described(here))
     if not differences:
-        _set_all(own, saved, contexts)
+        _set_all(here, saved, contexts)
     return differences
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...schedules import ScaledSchedule
 from ..compat import mx
+from ..optim.gradients import AddedGradients, start_kvstore
 from ..optim.handle import TrainerHandle
-from ..optim.trainers import AddedGradients, start_kvstore
 
 NUMBERS = (bool, int, float, np.number, type(None))
 STOCK = ("mxnet", "multifit")  # packages whose optimizers and schedules remember nothing but numbers
@@ -48,7 +48,8 @@ def load_trainer(
     """
     trainer = trainer.trainer if isinstance(trainer, TrainerHandle) else trainer
     optimizer, index = trainer.optimizer, {name: i for i, name in enumerate(names)}
-    start_kvstore(trainer)  # now, as the first step would copy the first device's values to all devices
+    if not trainer._kv_initialized:
+        start_kvstore(trainer)  # now, as the first step would copy the first device's values to all devices
     if trainer._params_to_init:
         trainer._init_params()
     is_scaled = isinstance(optimizer.lr_scheduler, ScaledSchedule)

@@ -59,26 +59,21 @@ class Frozen:
     def __init__(
         self, net: Any, parameters: Mapping[str, mx.gluon.Parameter], frozen: Collection[str]
     ) -> None:
-        self._parameters, self._all = parameters, list(parameters.values())
+        self._parameters = parameters
         self._frozen = {parameters[name] for name in frozen}
         self._blocks = list(dict.fromkeys(blocks_of(net).values()))  # each once
         self._norms = [norm for block in self._blocks for norm in _norms(block)]
         self._traced: dict[Any, dict[str, Any]] = {}  # graphs of blocks in which norms are frozen
-        self._requests: list[str] = []  # for which they were traced
-        self._changes = 0  # of running statistics, which have no grad_req
+        self._requests: Any = None  # for which they were traced
+        self.changes = 0  # of running statistics, which have no grad_req
         self.version = 0  # another one if something else is frozen
-
-    def requests(self) -> list[str]:
-        """Return what changes if what is frozen does: each parameter's ``grad_req``, and a count."""
-        requests = [parameter._grad_req for parameter in self._all]  # not the property: read twice per batch
-        return [*requests, str(self._changes)]
 
     def set_statistics(self, names: Iterable[str], frozen: bool) -> list[str]:
         """Freeze running statistics, or no longer; return the names of those for which this is a change."""
         named = {name: self._parameters[name] for name in names}
         changed = {n: p for n, p in named.items() if not p._differentiable and (p in self._frozen) != frozen}
         self._frozen ^= set(changed.values())
-        self._changes += bool(changed)
+        self.changes += bool(changed)
         return list(changed)
 
     def statistics(self) -> list[str]:
@@ -101,7 +96,8 @@ class Frozen:
         Blocks that the user hybridized use graphs of their own within it.
         """
         norms = [norm for norm in self._norms if self._is_frozen(norm)]
-        if self._requests != (requests := self.requests()):
+        requests = [parameter.grad_req for parameter in self._parameters.values()], self.changes
+        if self._requests != requests:
             self._traced.clear()
             self._requests = requests
         layers = [norm.block for norm in norms if not isinstance(norm.block, mx.gluon.SymbolBlock)]

@@ -8,7 +8,6 @@ from typing import Any
 from ...protocols import Array
 from ..compat import mx
 from ..data.arrays import InPlaceCall, size_in_bytes
-from ..optim.gradients import set_fresh
 from .cached_graph import CachedGraph
 
 MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
@@ -92,7 +91,7 @@ class BoundExecutor:
         """Compute the gradients; `heads` are the head gradients of outputs by number, 0 if not given."""
         self._executor.backward([heads.get(at, zeros) for at, zeros in enumerate(self._zeros)])
         for array in self._parameters:
-            set_fresh(array, True)
+            array._fresh_grad = True
 
 
 class ExecutedGraph(CachedGraph):

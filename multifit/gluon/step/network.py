@@ -19,7 +19,7 @@ from ..graph.lower import FULL, Precision, lower
 from ..optim.parameters import real_dtype
 from ..optim.preserve_state import kept_statistics
 from ..user_code import user_code, wait_for
-from .blocks import STOCK, Frozen
+from .blocks import STOCK, Frozen, blocks_of, run_by_python
 from .cached_graph import CachedGraph, forget_errors, give_graph
 
 
@@ -121,7 +121,8 @@ class Network:
     code may compute gradients first, and a planned graph would then no longer write to the parameters'
     gradients.
 
-    While training, layers that are `frozen` normalise by their running statistics.
+    While training, layers that are `frozen` normalise by their running statistics. A net of whose losses some
+    cannot be traced runs `by_python`, if batches lack slots.
 
     `change_outputs(outputs, slots) -> outputs` changes the outputs before anything is computed from them; the
     net and its losses are then separate graphs.
@@ -148,7 +149,12 @@ class Network:
         self._lowered_operators, self._failure = 0, ""
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = is_hybridized(net)
-        self.traced = traces(net, spec)
+        # If batches lack slots, only the graph of net and losses leaves out what a batch does not reach; a
+        # graph of the net alone would give all its parameters gradients.
+        in_graph = [term.spec.fn is None or is_traceable(term.spec.fn) for term in spec.terms]
+        is_partial = stage == TRAIN and any(term.optional for term in spec.terms)
+        self.by_python = is_partial and not all(in_graph)
+        self.traced = traces(net, spec) and not self.by_python
         self._structure: Any = None  # of the outputs of the net's own graph
         self._bound: Any = None  # the structure of the result for which `paths` were found
         self._graph: CachedGraph | None = None
@@ -314,7 +320,8 @@ class Network:
                     # A hybridized net may work on arrays only; any other error is raised again below.
                     self._graph, self.traced = None, False
                     self._failure = f"tracing it fails ({type(error).__name__}: {last_line(error)})"
-            return self.net(*inputs)
+            with run_by_python(blocks_of(self.net).values() if self.by_python else ()):
+                return self.net(*inputs)
 
     def _trace(self, F: Any, *inputs: Any) -> list[Any]:
         flat: list[Any] = []

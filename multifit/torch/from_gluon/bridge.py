@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from ...engines import Setup
 from ...errors import Problem, SpecError, raise_problems
 from ...gluon.data.devices import CPU
-from ...gluon.model.model import Model, default_spec
+from ...gluon.model import Model, default_spec
 from ...gluon.optim.parameters import named_parameters
 from ...log_once import LogOnce
 from ...spec import TaskSpec

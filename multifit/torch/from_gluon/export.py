@@ -21,7 +21,7 @@ from ...gluon.compat import mx
 from ...gluon.export import export
 from ...gluon.export.traced_net import TracedNet
 from ...spec import TaskSpec
-from ..export import PARAMETERS, PROGRAM, RECORD, _program, _write
+from ..export import PARAMETERS, PROGRAM, RECORD, _program, _write, _zeros
 from .translate import tensors_of, translate
 
 MODULE = "net.py"
@@ -35,17 +35,15 @@ class _Net(nn.Module):
         symbol = mx.sym.Group(list(net.symbols.values())).tojson()
         arrays = {name: value.asnumpy() for name, value in net.parameters.items()}
         self.module = translate(symbol, [*net.inputs], tensors_of(arrays, net.trained), names=net.names)
-        self.last, self.shapes, example, larger = net.inputs, {}, [], []
-        for name, port in net.inputs.items():
-            shape, dtype = net.example[name], getattr(torch, port.dtype)
-            known = [size if isinstance(size, int) else None for size in port.shape or ()]
-            self.shapes[name] = known
-            # torch.export takes a size of 1 for a constant
-            small = [max(n, 2) if size is None else n for n, size in zip(shape, known)]
-            example.append(torch.zeros(small, dtype=dtype))
-            double = [2 * n if size is None else n for n, size in zip(small, known)]
-            larger.append(torch.zeros(double, dtype=dtype))
-        self.example, self.larger = tuple(example), tuple(larger)
+        self.last = net.inputs
+        self.shapes = {
+            name: [size if isinstance(size, int) else None for size in port.shape or ()]
+            for name, port in net.inputs.items()
+        }
+        self.example, self.larger = zip(*(
+            _zeros(net.example[name], self.shapes[name], getattr(torch, port.dtype))
+            for name, port in net.inputs.items()
+        ))  # fmt: skip
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         return self.module(*inputs)

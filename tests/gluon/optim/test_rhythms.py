@@ -31,55 +31,28 @@ def trainers(every: int, accumulate: bool = False, **options: Any) -> dict[str, 
     }
 
 
-def train_by_hand(net: Any, every: int, accumulate: bool, norm: float | None = None) -> None:
+def train_by_hand(net: Any, every: int, norm: float | None) -> None:
     body = net.body.collect_params()
     heads = [*net.digit.collect_params().values(), *net.parity.collect_params().values()]
     body_trainer, head_trainer = gluon.Trainer(body, "sgd", SGD), gluon.Trainer(heads, "adam", ADAM)
-    if accumulate:
-        body.setattr("grad_req", "add")
-    samples = 0
     for number, batch in enumerate(BATCHES, 1):
-        samples = samples + len(batch[0]) if accumulate else len(batch[0])
         with autograd.record():
             loss = two_losses(net, *map(nd.array, batch)).sum()
         loss.backward()
         head_trainer.step(len(batch[0]))
-        if number % every == 0 or (accumulate and number == len(BATCHES)):
+        if number % every == 0:
             if norm is not None:
-                gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm * samples)
-            body_trainer.step(samples)
-            body.zero_grad()
-            samples = 0
+                gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm * len(batch[0]))
+            body_trainer.step(len(batch[0]))
 
 
-@pytest.mark.parametrize(
-    ("every", "accumulate", "norm", "devices", "hybrid"),
-    [
-        (3, True, None, ONE, False),
-        (3, False, None, TWO, True),
-        (3, True, None, TWO, True),
-        (2, False, 0.05, ONE, False),
-    ],
-)
-def test_equals_a_loop_by_hand(every: int, accumulate: bool, norm: Any, devices: list, hybrid: bool) -> None:
+@pytest.mark.parametrize(("every", "norm", "devices"), [(3, None, TWO), (2, 0.05, ONE)])
+def test_equals_a_loop_by_hand(every: int, norm: Any, devices: list) -> None:
     """Clipping sees the gradients that are used."""
     hand, net = twins(two_heads, BATCHES[0][0])
-    train_by_hand(hand, every, accumulate, norm)
-    declared = trainers(every, accumulate, clip_norm=norm)
-    train(hybridized(net, hybrid), digit_spec(), BATCHES, devices, declared)
+    train_by_hand(hand, every, norm)
+    train(hybridized(net, norm is None), digit_spec(), BATCHES, devices, trainers(every, clip_norm=norm))
     assert_same_parameters(net, hand)
-
-
-def test_that_of_the_estimator_is_that_of_all_trainers() -> None:
-    one, other = twins(two_heads, BATCHES[0][0])
-    for net, rhythm, accumulate in ((one, {}, 2), (other, {"every": 2, "accumulate": True}, 1)):
-        declared = {
-            "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
-            "heads": TrainerSpec(HEADS, "adam", ADAM, **rhythm),
-        }
-        estimator = MultiEstimator(net, digit_spec(), declared, TWO, accumulate=accumulate)
-        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
-    assert_same_parameters(one, other, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("accumulate", [False, True])

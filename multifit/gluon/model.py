@@ -5,20 +5,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...checks.trainers import listing
-from ...distributed import World
-from ...engines import model, shared_parameters
-from ...errors import Problem, raise_problems
-from ...protocols import Array
-from ...spec import TaskSpec
-from ..compat import mx
-from ..data.devices import resolve_context
-from ..graph.lower import precision_of
-from ..metrics import BinaryAccuracy
-from ..optim.parameters import initialize, named_parameters, real_dtype, statistics
-from ..ranks.collectives import all_reduce, broadcast
-from ..step.blocks import blocks_of
-from ..step.network import traces
+from ..checks.trainers import listing
+from ..distributed import World
+from ..engines import model, shared_parameters
+from ..errors import Problem, raise_problems
+from ..protocols import Array
+from ..spec import TaskSpec
+from .compat import mx
+from .data.devices import resolve_context
+from .graph.lower import precision_of
+from .metrics import BinaryAccuracy
+from .optim.parameters import initialize, named_parameters, real_dtype, statistics
+from .ranks.collectives import all_reduce, broadcast
+from .step.blocks import blocks_of
+from .step.network import traces
 
 losses = mx.gluon.loss
 METRICS = (

@@ -1,34 +1,53 @@
 """The trainers of a model: built when first needed, because parameters must be initialised before.
 
-Also the losses that are bound to trainers: the parameters that they train, and checks of trainers' names.
+Also the losses that are bound to trainers: the parameters that they train.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...checks.trainers import frozen_problems, listing, unreached_problems
-from ...distributed import ALONE, World
-from ...errors import Problem, raise_problems
-from ...protocols import Array
-from ...spec.terms import Term
-from ..optim.binding import DEFAULT, bind_trainers, frozen_names
-from ..optim.gradients import is_fresh, replicas
-from ..optim.parameters import learnable, trainable
-from ..optim.trainers import Trainers
-from ..step.blocks import Frozen
+from .. import engines
+from ..checks.trainers import frozen_problems, listing, unreached_problems
+from ..distributed import ALONE, World
+from ..engines.trainers import OwnGradients
+from ..errors import Problem, raise_problems
+from ..protocols import Array
+from ..spec.terms import Term
 from .model import Model
+from .optim.binding import DEFAULT, Bound, bind_trainers, frozen_names
+from .optim.gradients import (
+    AddedGradients,
+    FreshGradients,
+    clip_gradients,
+    discard_gradients,
+    is_fresh,
+    replicas,
+    scale_gradients,
+    start_kvstore,
+    updated_parameters,
+    zero_stale,
+)
+from .optim.handle import TrainerHandle
+from .optim.parameters import learnable, trainable
+from .optim.updates import FusedUpdate
+from .step.blocks import Frozen
+from .user_code import user_code
 
 
-class ModelTrainers(Trainers):
-    """Builds the trainers of a model, and knows which parameters they update.
+class Trainers(engines.Trainers):
+    """The trainers of a model, which know the parameters that they update.
 
     They are built once, because they have states. Which of their parameters they update can change at any
     time, with the parameters' ``grad_req``.
 
     `declared`, `frozen` and `accumulate` are the `trainers`, `frozen` and `accumulate` of
-    :class:`multifit.MultiEstimator`; the attribute `frozen` says what is frozen now.
+    :class:`multifit.MultiEstimator`; the attribute `frozen` says what is frozen now. `parameters` and
+    `options` are as for :class:`Bound`. A gradient that a batch has written stays fresh until a trainer uses
+    it; only fresh gradients count.
     """
+
+    added_gradients: AddedGradients
 
     def __init__(
         self,
@@ -39,19 +58,22 @@ class ModelTrainers(Trainers):
         accumulate: int = 1,
         world: World = ALONE,
     ) -> None:
-        super().__init__(declared, accumulate, world)
+        super().__init__(declared, accumulate, OwnGradients() if world.alone else FreshGradients(world))
+        self._take(Bound({}, {}, {}, {}, {}))
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
         names, _ = frozen_names("frozen", frozen, model.parameters)
         self.frozen = Frozen(model.net, model.parameters, names)
-        self._sums = not world.alone
+        self._sums, self._all = not world.alone, list(model.parameters.values())
         self._before: dict[str, str] = {}  # the grad_req of what set_frozen() has frozen
         self._never = {name: each for name, each in model.parameters.items() if name in names}
         self._resting: dict[Any, str] = {}  # the grad_req of these outside of training
         self._training = False
 
-    def requests(self) -> list[str]:
+    # ---- building and checking
+
+    def requests(self) -> Any:
         """Return what changes if other parameters learn, or if another norm is frozen."""
-        return self.frozen.requests()
+        return [parameter._grad_req for parameter in self._all], self.frozen.changes
 
     def _build(self) -> list[Problem]:
         """Initialise the parameters and build the trainers, or check again those that were built.
@@ -180,8 +202,58 @@ class ModelTrainers(Trainers):
         names = held if trainer is None else [trainer]
         return {name: p for each in names for name, p in trainable(held[each]).items()}
 
+    # ---- a step
 
-def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:
+    def _take(self, bound: Bound) -> None:
+        self._trainers, self.clip_norms, self.parameters, self.options, self.rhythms = bound
+        self.handles = {name: TrainerHandle(name, trainer) for name, trainer in bound.trainers.items()}
+        self._updates = {name: FusedUpdate(trainer) for name, trainer in bound.trainers.items()}
+        accumulating = [name for name, rhythm in bound.rhythms.items() if rhythm.accumulate]
+        self.added_gradients = AddedGradients({name: bound.trainers[name] for name in accumulating})
+
+    def learning(self, name: str) -> list[Any]:
+        """Return the parameters that a trainer updates now."""
+        return updated_parameters(self._trainers[name])
+
+    def due(self, step: int, samples: int, ends: bool) -> list[str]:
+        """Return the trainers that update after a batch, as for any library."""
+        if self.rhythms:
+            self.added_gradients.remember()
+        return super().due(step, samples, ends)
+
+    def reduce(self, name: str) -> None:
+        """Add up a trainer's gradients over the batches of an update, and over the devices."""
+        super().reduce(name)
+        trainer = self._trainers[name]
+        if not trainer._kv_initialized:
+            start_kvstore(trainer)
+        if len(trainer._contexts) > 1:
+            zero_stale(trainer)
+        trainer.allreduce_grads()
+
+    def clip(self, name: str) -> None:
+        """Scale a trainer's gradients down to its largest global norm; it must have one."""
+        clip_gradients(self._trainers[name], self.clip_norms[name])
+
+    def _update(self, name: str) -> None:
+        """Update a trainer's parameters; an error of the optimizer or of its schedule names the trainer."""
+        try:
+            self._updates[name]()
+        except Exception:
+            with user_code(lambda: f'trainers["{name}"]'):
+                raise
+        for parameter in self._trainers[name]._params:
+            if parameter._grad_req == "add":
+                parameter.zero_grad()
+
+    def _multiply(self, name: str, factor: float) -> None:
+        scale_gradients(self.learning(name), factor)
+
+    def _discard(self, name: str, keeps_own_sums: bool = False) -> None:
+        discard_gradients(p for p in self.learning(name) if not keeps_own_sums or p.grad_req != "add")
+
+
+def bound_parameters(terms: Sequence[Term], trainers: Trainers) -> dict[str, frozenset[str]]:
     """Return, for each loss that is bound to trainers, the names of the parameters that it trains."""
     parameters = {name: trainers.learning(name) for name in trainers.get()}
     return {

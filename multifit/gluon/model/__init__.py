@@ -1,1 +1,0 @@
-"""The net that is trained, and its trainers."""
