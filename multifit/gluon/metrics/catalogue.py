@@ -77,8 +77,8 @@ def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
     if type(metric) is mx.metric.CompositeEvalMetric:
         parts = [part for part in map(device_metric, metric.metrics) if part is not None]
         return DeviceComposite(metric, parts) if parts and len(parts) == len(metric.metrics) else None
-    kind = KNOWN.get(class_name(metric), (None, None))[1]
-    return None if kind is None else kind(metric)
+    device = KNOWN.get(class_name(metric), (None, None))[1]
+    return None if device is None else device(metric)
 
 
 def counts_whole_pass(metric: Any) -> bool:
@@ -151,16 +151,16 @@ def parts_of(metric: Any) -> list[Any]:
 
 def _compared_axis(metric: Any) -> int | None:
     """Return the axis of the classes; a subclass that keeps `update` compares as its base does."""
-    kinds = [kind for kind in type(metric).__mro__ if "update" in vars(kind)]
-    by_value = kinds and _full_name(kinds[0]) in BY_VALUE and "update" not in vars(metric)
+    classes = [each for each in type(metric).__mro__ if "update" in vars(each)]
+    by_value = classes and _full_name(classes[0]) in BY_VALUE and "update" not in vars(metric)
     axis = getattr(metric, "axis", 1)
     return axis if by_value and (axis > 0 or axis == -1) else None
 
 
-def updates_as(metric: Any, *kinds: Any) -> bool:
+def updates_as(metric: Any, *classes: Any) -> bool:
     """Whether a metric is updated as one of the classes; a subclass may replace everything else."""
-    own = getattr(type(metric), "update", None), "update" in getattr(metric, "__dict__", ())
-    return own in [(kind.update, False) for kind in kinds]
+    update = getattr(type(metric), "update", None)
+    return "update" not in getattr(metric, "__dict__", ()) and update in [each.update for each in classes]
 
 
 def direction(metric: mx.metric.EvalMetric) -> str | None:
@@ -178,5 +178,5 @@ def class_name(value: object) -> str:
     return _full_name(type(value))
 
 
-def _full_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -83,20 +83,20 @@ def as_metric(term: MetricTerm) -> Any:
 
 
 def _named_metric(where: str, name: str) -> Any:
-    kinds = {**mx.registry.get_registry(mx.metric.EvalMetric), "binary_accuracy": BinaryAccuracy}
-    kinds.update(cross_entropy=mx.metric.CrossEntropy, pearson=mx.metric.PearsonCorrelation)
+    classes = {**mx.registry.get_registry(mx.metric.EvalMetric), "binary_accuracy": BinaryAccuracy}
+    classes.update(cross_entropy=mx.metric.CrossEntropy, pearson=mx.metric.PearsonCorrelation)
     if top := re.fullmatch(r"top_([1-9]\d*)(_accuracy)?", name.lower()):
         return mx.metric.TopKAccuracy(top_k=int(top[1])) if int(top[1]) > 1 else mx.metric.Accuracy()
-    kind = kinds.get(name.lower())
-    if kind is None:
-        valid = sorted(set(kinds) - _UNNAMED)
+    cls = classes.get(name.lower())
+    if cls is None:
+        valid = sorted(set(classes) - _UNNAMED)
         raise SpecError(
             f"{where}: there is no metric {shown(name)}{suggest(name, valid)}; valid are {quoted(valid)}"
         )
     try:
-        return kind()
+        return cls()
     except (AssertionError, TypeError) as error:
-        instance = f"mx.metric.{kind.__name__}(...)"
+        instance = f"mx.metric.{cls.__name__}(...)"
         raise SpecError(f"{where}: {shown(name)} needs options ({error}); give {instance}") from error
 
 
@@ -131,7 +131,7 @@ class Measured(NamedTuple):
 
     `sizes` are the devices' numbers of samples along `axis`. Devices without samples are left out.
     `by_value` says whether the arrays hold the present values of labels and their outputs, each pair a number
-    of its own, instead of samples; a pair of which a device has none is then left out there.
+    of its own, instead of samples; a pair of which a device has none is then left out on it.
     """
 
     arrays: Sequence[Mapping[Ref, Any]]
@@ -210,10 +210,10 @@ def _values(output: Array, label: Array, present: Array, axis: int) -> list[Arra
 
     The classes stay along `axis`.
     """
-    kept = np.flatnonzero(present.asnumpy())
-    if not kept.size:
+    rows = np.flatnonzero(present.asnumpy())
+    if not rows.size:
         return []
-    index = new_array(kept, label.context, "int32")
+    index = new_array(rows, label.context, "int32")
     if label.size > len(label):
         if output.size == label.size:
             output = output.reshape((-1,))
