@@ -90,7 +90,8 @@ class Step:
             name: weights[name] * (name in labels) * (y - scale * x[:, :1]).pow(2).sum() / 8
             for name, y, scale in outputs
         }
-        return SimpleNamespace(objectives=objectives, scale=SimpleNamespace(weights=weights, norms=norms))
+        scale = SimpleNamespace(weights=weights, norms=norms)
+        return SimpleNamespace(objectives=objectives, scale=scale, detach=lambda: None)
 
     def gradients(self, *arguments: Any, scale: float = 1.0, **options: Any) -> dict[str, Tensor | None]:
         for each in self.parameters.values():
