@@ -60,34 +60,33 @@ def counted_labels_problem(
     where: str,
     name: str,
     classes: int | None,
-    kind: str,
+    stage: str,
     count: int,
-    *,
-    taken: str = ", which MXNet took for other classes",
+    taken: str,
 ) -> Problem:
     """Return the problem of wrong values in later batches.
 
-    `count` is the number of wrong labels in all batches of a `kind`, "training" or "evaluation", that the
+    `count` is the number of wrong labels in all batches of a `stage`, "training" or "evaluation", that the
     figures cover; without `classes`, of rows along the first axis of the slot, `where`, with numbers that are
     not finite. `taken` says what became of the labels. The message names no epoch, because a training loop of
     the user's own has none.
     """
     if classes is None:
         rows = counted(count, "row")
-        return Problem("data", f"{where} held NaN or infinity in {rows}, in {kind}{_fix(where)}")
-    held = f'{where}: in {kind}, the label "{name}" held {counted(count, "value")} not among the classes'
+        return Problem("data", f"{where} held NaN or infinity in {rows}, in {stage}{_fix(where)}")
+    held = f'{where}: in {stage}, the label "{name}" held {counted(count, "value")} not among the classes'
     fix = f"fix the labels; if a value means {_ignored(name)}"
     return Problem("data", f"{held} 0 … {classes - 1}{taken}: {fix}")
 
 
-def partly_missing_problem(where: str, name: str, kind: str, count: int) -> Problem:
+def partly_missing_problem(where: str, name: str, stage: str, count: int) -> Problem:
     """Return the problem of samples that have only a part of a label, for a loss or a metric of whole ones.
 
-    `count` is the number of values that are missing in such samples: in all batches of a `kind`, "training"
-    or "evaluation", or in one batch, for which `kind` is "".
+    `count` is the number of values that are missing in such samples: in all batches of a `stage`, "training"
+    or "evaluation", or in one batch, for which `stage` is "".
     """
     values = f'{counted(count, "value")} of "{name}" {"is" if count == 1 else "are"} missing'
-    when = f" (in {kind})" if kind else ""
+    when = f" (in {stage})" if stage else ""
     fix = (
         "return a loss for each value, in the label's shape, or use one that does, as L2Loss or MSELoss"
         if where.startswith("losses")

@@ -40,13 +40,11 @@ class LabelRule:
         """What it counts, wherever it is declared."""
         return self.label, self.classes, self.ignored
 
-    def problem(self, pass_of: str, count: int) -> Problem:
+    def problem(self, stage: str, count: int) -> Problem:
         """Return the problem of so many wrong values in "training", "evaluation", or "" for one batch."""
         if self.in_part:
-            return partly_missing_problem(self.where, label_of(self.label).name, pass_of, count)
-        return counted_labels_problem(
-            self.where, self.label.name, self.classes, pass_of, count, taken=self.taken
-        )
+            return partly_missing_problem(self.where, label_of(self.label).name, stage, count)
+        return counted_labels_problem(self.where, self.label.name, self.classes, stage, count, self.taken)
 
 
 Rule = TypeVar("Rule", bound=LabelRule)

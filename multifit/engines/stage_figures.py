@@ -116,7 +116,9 @@ class StageFigures(ABC):
                 for metric in self.metrics
             ]
             keys = dict.fromkeys(key for _, _, alone, _ in ranks for key in alone)
-            means = {key: weighted_means([own[key] for _, _, own, _ in ranks if key in own]) for key in keys}
+            means = {
+                key: weighted_means([each[key] for _, _, each, _ in ranks if key in each]) for key in keys
+            }
             self.replace(self._figures(summed, metrics, means))
         self.release()
 
@@ -135,8 +137,8 @@ class StageFigures(ABC):
         """Return all figures by name; `means` are those of metrics that each rank measured for itself."""
         figures = self._loss_figures(totals)
         counts = [(rule, int(np.sum(totals.get(key, 0)))) for key, rule in self.rules.items()]
-        pass_of = "training" if self.stage == TRAIN else "evaluation"
-        raise_problems([rule.problem(pass_of, count) for rule, count in counts if count])
+        stage = "training" if self.stage == TRAIN else "evaluation"
+        raise_problems([rule.problem(stage, count) for rule, count in counts if count])
         for metric in metrics:
             if means and metric.term.key in means:
                 figures.update(means[metric.term.key])

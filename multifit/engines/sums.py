@@ -28,7 +28,7 @@ class Accumulator(Protocol):
         """Return the sum and the arrays that are not yet added to it, for a checkpoint."""
 
     def merge(self, state: Sequence[Any]) -> None:
-        """Add what :meth:`state` returned; exactly as it was, unless there is a sum already."""
+        """Add what :meth:`state` returned; exactly as it was, unless it has a sum already."""
 
 
 class PassSums(ABC):
@@ -58,20 +58,20 @@ class PassSums(ABC):
         Where a name comes again in a layout, or has a number, its parts are one behind the other, but
         normalizers are added up.
         """
-        found: dict[str, Any] = {SAMPLES: np.array([float(self.samples)])}
+        totals: dict[str, Any] = {SAMPLES: np.array([float(self.samples)])}
         for layout, vector in self.vectors.items():
             values, start, named = vector.read(), 0, dict[str, list[Any]]()
             for name, width in layout:
                 named.setdefault(name, []).append(values[start : start + width])
                 start += width
             for name, pieces in named.items():
-                found[name] = found.get(name, 0.0) + np.concatenate(pieces)
+                totals[name] = totals.get(name, 0.0) + np.concatenate(pieces)
         for name, number in self.numbers.items():
             if name.startswith(NORM):
-                found[name] = found.get(name, 0.0) + np.array([number])
+                totals[name] = totals.get(name, 0.0) + np.array([number])
             else:
-                found[name] = np.append(found[name], number)
-        return found
+                totals[name] = np.append(totals[name], number)
+        return totals
 
     def state(self) -> dict[str, Any]:
         """Return all sums, for a checkpoint."""

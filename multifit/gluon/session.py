@@ -25,8 +25,7 @@ from .data.splitter import BatchSplitter
 from .metrics.stage_metric import StageMetric, declared_metrics
 from .model import Model, SharedParameters, default_spec
 from .optim.preserve_state import kept_statistics
-from .step.loss_graph import APART
-from .step.loss_separation import TOGETHER, LossSeparation
+from .step.loss_graph import APART, TOGETHER, LossSeparation
 from .step.network import Network
 from .step.stage import Stage, StepResult
 from .step.weights import as_number

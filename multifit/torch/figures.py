@@ -17,7 +17,6 @@ from ..stages import TRAIN
 from .labels import LabelRule, label_rules
 from .stage_metric import StageMetric as StageMetric
 from .stage_metric import declared_metrics as declared_metrics
-from .sums import Means as Means
 from .sums import PassSums
 from .user_code import user_code
 
@@ -70,13 +69,13 @@ class StageFigures(stage_figures.StageFigures):
         for metric in self.metrics:
             if joins and not metric.merges:
                 continue
-            for name, (found, count) in zip(metric.sum_names, metric.add(result, sums.batches)):
+            for name, (values, count) in zip(metric.sum_names, metric.add(result, sums.batches)):
                 if isinstance(count, Tensor):
-                    found = [*found, count]
+                    values = [*values, count]
                 else:
                     sums.add_number(name, count)
-                tensors += found
-                layout += [(name, each.numel()) for each in found]
+                tensors += values
+                layout += [(name, each.numel()) for each in values]
         if rules := self._rules_for(result):
             layout += [(rule.key, 1) for rule in rules]
             tensors += [rule.count(batch.slots[rule.label.name]) for rule in rules]

@@ -73,13 +73,15 @@ def label_rules(
 
 def class_indices(fn: Any) -> tuple[int | None, list[float]]:
     """Return the class axis of a loss that takes class indices, None for any other; and what it ignores."""
-    function, given = (fn.func, fn.keywords) if isinstance(fn, partial) else (fn, getattr(fn, "__dict__", {}))
+    function, options = (
+        (fn.func, fn.keywords) if isinstance(fn, partial) else (fn, getattr(fn, "__dict__", {}))
+    )
     if not isinstance(function, CLASS_LOSSES) and function not in CLASS_FUNCTIONS:
         return getattr(fn, "class_axis", None), [
             each for each in [getattr(fn, "ignore_index", None)] if each is not None
         ]
     takes_ignored = not isinstance(function, nn.MultiMarginLoss) and function is not F.multi_margin_loss
-    return 1, [given.get("ignore_index", -100)] if takes_ignored else []
+    return 1, [options.get("ignore_index", -100)] if takes_ignored else []
 
 
 def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:

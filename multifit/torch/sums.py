@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..balance import means
 from ..engines import sums
 from ..engines.sums import Layout
 
@@ -23,7 +22,7 @@ class Accumulator:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._rows: list[list[Tensor]] = []  # the sums, if there are any, and the last batches' tensors
+        self._rows: list[list[Tensor]] = []  # the sums, if any, and the last batches' tensors
 
     def add(self, tensors: list[Tensor]) -> None:
         """Add a batch's tensors, which must not change afterwards, without waiting."""
@@ -41,11 +40,11 @@ class Accumulator:
         return [torch.stack(column).cpu() for column in zip(*self._rows)]
 
     def merge(self, state: Sequence[Any]) -> None:
-        """Add what :meth:`state` returned; exactly as it was, unless there are sums already."""
+        """Add what :meth:`state` returned; exactly as it was, unless it has sums already."""
         columns = [torch.as_tensor(each).to(self._device) for each in state]
         rows = [list(row) for row in zip(*(column.unbind() for column in columns))]
-        own = self._rows
-        self._rows = [_summed([_summed(own), _summed(rows)])] if own else rows
+        before = self._rows
+        self._rows = [_summed([_summed(before), _summed(rows)])] if before else rows
 
 
 class PassSums(sums.PassSums):
@@ -87,10 +86,3 @@ class DeviceSum:
     def load(self, state: Sequence[Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._total = torch.as_tensor(state[0]) if len(state) else None
-
-
-class Means(means.Means):
-    """The means of some numbers over the batches in which each was measured; only reading them waits."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(names, DeviceSum)

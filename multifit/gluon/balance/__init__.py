@@ -8,8 +8,7 @@ from ...balance.tasks import check_method
 from ...distributed import World
 from ...protocols import Context
 from ...spec import TaskSpec
-from ..step.loss_graph import APART, BY_TERM
-from ..step.loss_separation import LossSeparation
+from ..step.loss_graph import APART, BY_TERM, LossSeparation
 from .arrays import HostArrays
 from .gradients import GradientBalancer
 from .on_device import DeviceBalancer
@@ -36,5 +35,7 @@ def make_balancer(
 def loss_separation(balancer: Balancer, updated: Callable[[], Collection[str]]) -> LossSeparation:
     """Return how a training stage must compute the objective; `updated` is as for LossSeparation."""
     if isinstance(balancer, GradientBalancer):
-        return LossSeparation(APART, balancer.means, balancer.of_loss, balancer.repeats, updated)
-    return LossSeparation(BY_TERM, balancer.means)
+        return LossSeparation(
+            APART, balancer.means, balancer.of_loss, balancer.repeats, updated, balances=True
+        )
+    return LossSeparation(BY_TERM, balancer.means, balances=True)

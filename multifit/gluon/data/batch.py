@@ -16,14 +16,12 @@ class Batch(batch.Batch):
 
     `contexts`, `slots` and `sizes` have an item for each device that got samples: its context, its arrays by
     slot, its number of samples. `signature` is that of the slots, if it is known and there is one device.
-    `is_reused` says whether later batches may overwrite the arrays: MXNet's iterators reuse their memory.
     """
 
     contexts: list[Context] = field(default_factory=list)
     slots: list[Slots] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     signature: Signature | None = None
-    is_reused: bool = False
 
     def devices(self) -> Iterator[tuple[Context, Slots, int]]:
         """Yield the context, the slots and the number of samples of each device, with its context entered."""

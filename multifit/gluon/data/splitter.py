@@ -120,7 +120,6 @@ class BatchSplitter(Splitter):
         axis, share = self.batch_axis, self.seen.current.share
         counts = [next(a.shape[axis] for a in arrays.values() if a is not None) for arrays in parts]
         batch = Batch(raw, 0, axis, share.total(sum(counts)), self.absent)
-        batch.is_reused = isinstance(raw, mx.io.DataBatch)
         pieces: list[tuple[NamedArrays, int, slice | None]]
         if len(parts) == 1:
             [arrays], [count] = parts, counts

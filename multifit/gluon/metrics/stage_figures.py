@@ -40,11 +40,11 @@ class StageFigures(stage_figures.StageFigures):
         `arrays` are one device's outputs and slots.
         """
         losses = {figure for term in terms for figure in term.figures}
-        found = []
+        metrics = []
         for metric in self.metrics:
             if metric.term.has_slots(arrays) and (device := metric.bind(arrays, losses)) is not None:
-                found.append((metric.term, device))
-        return found
+                metrics.append((metric.term, device))
+        return metrics
 
     def label_rules(self, arrays: Mapping[Ref, Any], more: Sequence[LabelRule] = ()) -> list[LabelRule]:
         """Return the rules for inputs and labels, from one device's outputs and slots; `more` are further."""

@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
+from ...balance.means import Means
 from ...engines.forms import ResultForms
 from ...protocols import Array, Shape, Tensor
 from ...spec.names import Ref
@@ -22,6 +23,36 @@ from .loss_calls import as_variable, call_loss
 
 MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
+
+
+@dataclass(frozen=True)
+class LossSeparation:
+    """How losses are kept apart in the objective, and which figures that adds; by default, they are summed.
+
+    `objective_form` is as for :class:`LossGraph`, and `means` are the further figures. `tasks` is the number
+    of each loss's task: the graph of net and losses is then cut where the tasks branch. If it `repeats`, the
+    backward pass through the shared body runs once for each task. `updated` returns the names of the
+    parameters that trainers update; only these count as shared. `bound` returns, by loss, the names of the
+    parameters that the loss trains; a loss that it does not name trains all.
+
+    `balances` says whether a method of balancing weighs the losses.
+    """
+
+    objective_form: str = SUM
+    means: tuple[Means, ...] = ()
+    tasks: Mapping[str, int] | None = None
+    repeats: bool = False
+    updated: Callable[[], Collection[str]] = frozenset
+    bound: Callable[[], Mapping[str, frozenset[str]]] | None = None
+    balances: bool = False
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether net and losses must be one graph, even for the first batch."""
+        return self.tasks is not None or self.bound is not None
+
+
+TOGETHER = LossSeparation()
 
 
 @dataclass

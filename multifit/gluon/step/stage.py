@@ -26,8 +26,7 @@ from ..metrics.host import Measured
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric, gathered
 from .cached_graph import Backward
-from .loss_graph import LossGraph, LossOutputs
-from .loss_separation import TOGETHER, LossSeparation
+from .loss_graph import TOGETHER, LossGraph, LossOutputs, LossSeparation
 from .network import Network
 from .split_graph import SharedFeatures
 from .step_graph import Inputs, StepGraph, StepGraphs

@@ -23,8 +23,7 @@ from ..user_code import user_code
 from .cached_graph import CachedGraph
 from .executor import ExecutedGraph
 from .loss_calls import counts_values
-from .loss_graph import APART, Example, LossGraph, LossOutputs
-from .loss_separation import LossSeparation
+from .loss_graph import APART, Example, LossGraph, LossOutputs, LossSeparation
 from .network import Network, hybridizing, is_traceable
 from .split_graph import SharedFeatures, SplitGraph
 

@@ -32,20 +32,20 @@ class Traced:
 def traced_graphs(task: str, *settings: str, batches: int = 2) -> list[Traced]:
     """Train and evaluate a task file on a few batches; return the graphs that were traced."""
     graphs = []
-    trace = CachedGraph._trace
+    trace = CachedGraph.trace
 
     def recorded(self: CachedGraph, arrays: Any) -> Any:
         arguments = trace(self, arrays)
         names, symbol = self._cached_graph
-        given = [array.asnumpy() for array in arrays if array is not None]
-        inputs = dict(zip([each.name for each in names], given))
+        values = [array.asnumpy() for array in arrays if array is not None]
+        inputs = dict(zip([each.name for each in names], values))
         graphs.append(Traced(symbol, inputs, self.collect_params(), mx.autograd.is_training()))
         return arguments
 
     chosen = ["--set", *settings] if settings else []
     options = build_parser().parse_args(["train", str(TASKS / f"{task}.py"), "--quiet", *chosen])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CachedGraph, "_trace", recorded)
+        patch.setattr(CachedGraph, "trace", recorded)
         run = Task(Choices(options))
         train_data, val_data = (list(itertools.islice(iter(each), batches)) for each in run.data)
         run.estimator.fit(train_data, batches=batches, event_handlers=[])

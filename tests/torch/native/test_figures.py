@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, classification, regression
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec
+from multifit.balance.means import Means
 from multifit.distributed import ALONE, World
 from multifit.sampling import TaskLoaders
 from multifit.spec.terms import with_optional
-from multifit.torch.figures import LoaderCounts, Means, StageFigures
-from multifit.torch.sums import TOGETHER, PassSums
+from multifit.torch.figures import LoaderCounts, StageFigures
+from multifit.torch.sums import TOGETHER, DeviceSum, PassSums
 from tests.torch.native.results import cut, measured, new_figures, result, share
 
 N = 40
@@ -356,18 +357,18 @@ def test_arrays_are_kept_until_the_pass_has_ended() -> None:
 
 
 def test_means() -> None:
-    means = Means(["a", "b", "c"])
+    means = Means(["a", "b", "c"], DeviceSum)
     means.add(torch.tensor([[1.0, 4.0, 0.0], [1, 1, 0]], dtype=torch.float64))
     means.add(np.array([[3.0, 0.0, 0.0], [1, 0, 0]]))
     means.add(torch.tensor([[2.0, 5.0, 0.0], [1, 1, 0]]))
     expected = {"a": 2.0, "b": 4.5, "c": math.nan}
-    twin = Means(["a", "b", "c"])
+    twin = Means(["a", "b", "c"], DeviceSum)
     twin.load(means.state())
     for each in (means, twin):
         np.testing.assert_equal(each.read(), expected)
     twin.add(torch.tensor([[2.0, 0.0, 1.0], [1, 0, 1]]))
     assert twin.read() == {"a": 2.0, "b": 4.5, "c": 1.0}
-    twin.load(Means(["a"]).state())
+    twin.load(Means(["a"], DeviceSum).state())
     twin.reset()
     assert all(map(math.isnan, twin.read().values()))
 
@@ -375,7 +376,7 @@ def test_means() -> None:
 def test_means_and_counts_of_loaders_are_figures() -> None:
     loaders = TaskLoaders({"d": [0] * 4, "a": [0] * 2})
     loaders.sizes = {"d": 4, "a": 2}
-    means, counts = Means(["weight_d"]), LoaderCounts(loaders)
+    means, counts = Means(["weight_d"], DeviceSum), LoaderCounts(loaders)
     figures = new_figures(spec_of(), means=[means, counts])
     figures.add(result(spec_of(), SLOTS, OUTPUTS))
     means.add(np.array([[3.0], [1.0]]))
@@ -384,7 +385,7 @@ def test_means_and_counts_of_loaders_are_figures() -> None:
     assert found["weight_d"] == 3 and found["batches_a"] == 3 and found["passes_a"] == 1.5
     assert figures.names()[-5:] == ["weight_d", "batches_d", "batches_a", "passes_d", "passes_a"]
     loaders.taken["a"] = 0
-    twin = new_figures(spec_of(), means=[Means(["weight_d"]), counts])
+    twin = new_figures(spec_of(), means=[Means(["weight_d"], DeviceSum), counts])
     state = figures.state()
     loaders.taken["a"] = 1
     twin.load(state)
