@@ -1,4 +1,4 @@
-"""Known metrics have names, device metrics and directions; others have none."""
+"""Which metrics are known, by name and by class; copies are independent and reset."""
 
 import re
 from pathlib import Path
@@ -12,14 +12,14 @@ from gluoncv.utils.metrics.voc_detection import VOC07MApMetric, VOCMApMetric
 
 import multifit
 from multifit import MetricSpec, SpecError
-from multifit.gluon.metrics import BinaryAccuracy, device_metric, direction, figure_names
+from multifit.gluon.metrics import BinaryAccuracy, copy_metric, device_metric, direction, figure_names
 from multifit.gluon.metrics.catalogue import KNOWN, counts_whole_pass
 from multifit.gluon.metrics.host import as_metric
 from multifit.spec.terms import MetricTerm
 
 import mxnet as mx  # isort: skip
 
-M = mx.metric
+M, nd = mx.metric, mx.nd
 STOCK = [
     value
     for value in vars(M).values()
@@ -97,3 +97,62 @@ def test_an_object_for_pytorch_nets_is_refused() -> None:
     match = r'metrics\["m"\]: SimpleNamespace.* has no get\(\), as metrics of Gluon nets'
     with pytest.raises(SpecError, match=match):
         as_metric(MetricTerm("m", MetricSpec(SimpleNamespace(update=None, reset=None, compute=None)), ()))
+
+
+class OfANet(M.EvalMetric):
+    """A metric that holds a net and an array."""
+
+    def __init__(self, net: Any) -> None:
+        super().__init__("of_a_net")
+        self.net = net
+        self.seen = (nd.zeros((2,)), [M.Accuracy()])
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [M.Accuracy(axis=-1, name="tokens"), M.F1(average="micro"), M.TopKAccuracy(3), M.PCC()],
+    ids=lambda metric: type(metric).__name__,
+)
+def test_a_copy_has_the_same_options_and_is_reset(metric: Any) -> None:
+    labels, outputs = nd.array([0, 1, 1]), nd.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
+    metric.update([labels], [outputs])
+    before = metric.get()
+    twin = copy_metric(metric)
+    assert type(twin) is type(metric) and twin.get_config() == metric.get_config()
+    assert twin.num_inst == 0
+    twin.update([labels], [outputs])
+    assert twin.get() == before
+    twin.update([labels], [outputs])
+    assert metric.get() == before
+
+
+def test_a_lock_is_shared_and_nothing_else() -> None:
+    metric = SegmentationMetric(3)
+    labels, outputs = nd.zeros((1, 2, 2)), nd.one_hot(nd.zeros((1, 2, 2)), 3).transpose((0, 3, 1, 2))
+    metric.update([labels], [outputs])
+    inter = metric.total_inter.copy()
+    twin = copy_metric(metric)
+    assert twin.lock is metric.lock
+    assert twin.get() == (0.0, 0.0)
+    twin.total_inter += 1
+    assert (metric.total_inter == inter).all()
+
+
+def test_a_net_is_shared_and_an_object_that_is_held_twice_is_copied_once() -> None:
+    metric = OfANet(mx.gluon.nn.Dense(2))
+    metric.best, metric.itself, metric.array = metric.seen[1][0], metric, metric.seen[0]
+    twin = copy_metric(metric)
+    assert twin.net is metric.net
+    twin.seen[0][:] = 1
+    assert metric.seen[0].sum().asscalar() == 0
+    assert twin.best is twin.seen[1][0] is not metric.best
+    assert twin.itself is twin and twin.array is twin.seen[0]
+
+
+def test_state_made_at_the_first_update_is_not_shared() -> None:
+    metric = M.CompositeEvalMetric([VOCMApMetric(class_names=["a"])])
+    box, one = nd.array([[[0, 0, 9, 9]]]), nd.zeros((1, 1))
+    metric.metrics[0].update(box, one, one + 1, box, one)
+    twin = copy_metric(metric)
+    twin.metrics[0].update(box + 20, one, one + 1, box, one)
+    assert [each.metrics[0].get()[1][-1] for each in (metric, twin)] == [1.0, 0.0]

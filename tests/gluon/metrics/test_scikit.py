@@ -91,21 +91,18 @@ def test_a_function_gets_what_it_takes(name: str, weighted: bool) -> None:
     np.testing.assert_allclose(figures["m"], expected, rtol=1e-6)
 
 
-def test_a_weight_for_each_value() -> None:
-    weights = RANDOM.uniform(size=(N, 5)).astype("float32")
-    ours = estimator(MetricSpec("sklearn.accuracy_score", "o", "y", sample_weight="w"), (5, 3), True)
-    right = ours.predict(X)["o"].argmax(2) == TOKENS
-    figure = ours.evaluate(in_batches(X, TOKENS, weights))["m"]
-    np.testing.assert_allclose(figure, (right * weights).sum() / weights.sum(), rtol=1e-6)
-
-
-def test_a_function_of_ones_own_is_passed_the_weights() -> None:
+def test_a_weight_for_each_value_and_a_function_of_ones_own() -> None:
     def mean(labels: Any, outputs: Any, sample_weight: Any) -> float:
-        return float((outputs[:, 0] * sample_weight).sum())
+        return float((outputs[:, 0, 0] * sample_weight.mean(axis=1)).sum())
 
-    ours = estimator(MetricSpec(mean, "o", "y", sample_weight="w"), weighted=True)
-    expected = (ours.predict(X)["o"][:, 0] * WEIGHTS).sum()
-    np.testing.assert_allclose(ours.evaluate(in_batches(X, TWO, WEIGHTS))["m"], expected, rtol=1e-5)
+    weights = RANDOM.uniform(size=(N, 5)).astype("float32")
+    for function in ("sklearn.accuracy_score", mean):
+        ours = estimator(MetricSpec(function, "o", "y", sample_weight="w"), (5, 3), True)
+        outputs = ours.predict(X)["o"]
+        right = (weights * (outputs.argmax(2) == TOKENS)).sum() / weights.sum()
+        expected = mean(TOKENS, outputs, weights) if function is mean else right
+        figure = ours.evaluate(in_batches(X, TOKENS, weights))["m"]
+        np.testing.assert_allclose(figure, expected, rtol=1e-5)
 
 
 def test_several_labels_are_passed_as_lists() -> None:
