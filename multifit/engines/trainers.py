@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -12,15 +12,18 @@ from ..checks.trainers import AddedBatches, Rhythm, accumulating_problems, decla
 from ..distributed import World
 from ..errors import Problem, quoted, raise_problems, suggest
 
+Learning = Callable[[str], Iterable[Any]]
+"""Returns the parameters that a trainer updates now."""
+
 
 class OwnGradients:
     """The gradients of a run of one process: there is nothing to agree on, and nothing to add up."""
 
-    def agree(self, reasons: Sequence[bool], parameters: Iterable[Any]) -> Sequence[bool]:
+    def agree(self, reasons: Sequence[bool], due: Iterable[str], learning: Learning) -> Sequence[bool]:
         """Return which reasons to hold an update back any rank has; ranks also agree on what was reached.
 
-        `parameters` are those that the update is about. If only other ranks' samples have reached one, it
-        gets a gradient of 0.
+        The update is that of the trainers that are due; ``learning(name)`` returns their parameters. If only
+        other ranks' samples have reached one, it gets a gradient of 0.
         """
         return reasons
 
@@ -35,8 +38,9 @@ class JointGradients(OwnGradients, ABC):
         self._world = world
         self._reached: list[Any] = []  # by any rank
 
-    def agree(self, reasons: Sequence[bool], parameters: Iterable[Any]) -> Sequence[bool]:  # noqa: D102
-        every = list(parameters)
+    def agree(self, reasons: Sequence[bool], due: Iterable[str], learning: Learning) -> Sequence[bool]:
+        """Return which reasons to hold an update back any rank has; see :class:`OwnGradients`."""
+        every = [parameter for name in due for parameter in learning(name)]
         own = [self.is_reached(each) for each in every]
         of_any: list[bool] = (self._world.sum([*own, *reasons]) > 0).tolist()
         self._reached = list(compress(every, of_any))
@@ -44,7 +48,8 @@ class JointGradients(OwnGradients, ABC):
             self.reach(parameter)
         return of_any[len(every) :]
 
-    def add_up(self) -> None:  # noqa: D102
+    def add_up(self) -> None:
+        """Replace the gradients that :meth:`agree` has found by their sums over the ranks."""
         self.sum(self._reached)
 
     @abstractmethod
@@ -186,6 +191,8 @@ class Trainers(Mapping[str, Any], ABC):
         """
         if not self.rhythms:
             return list(self.handles)
+        if not self.rhythms:
+            return list(self.handles)
         self.added_gradients.count(samples)
         waiting = set()
         for name, rhythm in self.rhythms.items():
@@ -214,11 +221,7 @@ class Trainers(Mapping[str, Any], ABC):
 
         `holds` says whether a handler of this rank holds it back.
         """
-        return self._agree([holds], due)[0]
-
-    def _agree(self, reasons: Sequence[bool], due: Collection[str]) -> Sequence[bool]:
-        parameters = (each for name in due for each in self.learning(name))
-        return self._gradients.agree(reasons, parameters)
+        return self._gradients.agree([holds], due, self.learning)[0]
 
     def discard_held(self, due: Collection[str]) -> None:
         """Discard all gradients, as the update was held back; the trainers that are due begin anew.

@@ -69,7 +69,9 @@ class Updates(engines.Trainers):
         """Return whether the update does not happen, also as gradients in float16 have overflowed."""
         if self.loss_scale is None:
             return super().agree(holds, due)
-        holds, overflowed = self._agree([holds, bool(self.loss_scale.overflowed)], due)
+        holds, overflowed = self._gradients.agree(
+            [holds, bool(self.loss_scale.overflowed)], due, self.learning
+        )
         self.loss_scale.update(overflowed)
         return holds or overflowed
 

@@ -32,7 +32,7 @@ def cut_layout(cut: Cut, inputs: Sequence[str]) -> CutLayout:
     """Return the layout of a cut graph, whose inputs before it was cut were `inputs`."""
     copies = [(number, task) for number, variables in enumerate(cut.copies) for task in variables]
     names = [*inputs, *(cut.copies[number][task] for number, task in copies)]
-    at = {name: place for place, name in enumerate(names)}
+    at = {name: position for position, name in enumerate(names)}
     body, in_both = [at[name] for name in cut.body.list_inputs()], list[int]()
     for name in cut.rest.list_inputs():
         if at[name] in body:
@@ -211,12 +211,12 @@ def repeatable(symbol: Any) -> Any:
     that the forward pass draws.
     """
     graph = json.loads(symbol.tojson())
-    builder, places = GraphBuilder(graph), list[int]()
+    builder, positions = GraphBuilder(graph), list[int]()
     for node in graph["nodes"]:
         drops = node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0
         add = _masked if drops else GraphBuilder.copy
-        places.append(add(builder, node, moved(node["inputs"], places)))
-    return builder.symbol(moved(graph["heads"], places))
+        positions.append(add(builder, node, moved(node["inputs"], positions)))
+    return builder.symbol(moved(graph["heads"], positions))
 
 
 def _masked(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:

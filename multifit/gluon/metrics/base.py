@@ -66,9 +66,9 @@ class DeviceMetric:
         return vectors[0] if len(vectors) == 1 else [F.add_n(*column) for column in zip(*vectors)]
 
     @property
-    def form(self) -> Hashable:
+    def program(self) -> Hashable:
         """What the statistics depend on besides the metric; it is equal for all shapes that share a graph."""
-        return tuple(map(form_of, self._graphs))
+        return tuple(map(program_of, self._graphs))
 
     def load(self, totals: np.ndarray) -> None:
         """Set the state of `metric` to a pass's totals, the sums of all statistics, of shape (width,).
@@ -83,10 +83,10 @@ class DeviceMetric:
         self.metric.num_inst = self.metric.global_num_inst = count
 
 
-def form_of(function: Callable[..., Any]) -> Hashable:
+def program_of(function: Callable[..., Any]) -> Hashable:
     """Return what functions of one object have in common if they compute the same."""
     if isinstance(function, partial):
-        return form_of(function.func), function.args, frozenset(function.keywords.items())
+        return program_of(function.func), function.args, frozenset(function.keywords.items())
     return getattr(function, "__func__", function)
 
 

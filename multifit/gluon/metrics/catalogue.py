@@ -115,9 +115,9 @@ class DeviceComposite(DeviceMetric):
         return [vector for part in self._parts for vector in part.statistics(F, labels, outputs, mask)]
 
     @property
-    def form(self) -> Hashable:
-        """See :meth:`DeviceMetric.form`."""
-        return tuple(part.form for part in self._parts)
+    def program(self) -> Hashable:
+        """See :meth:`DeviceMetric.program`."""
+        return tuple(part.program for part in self._parts)
 
     def load(self, totals: np.ndarray) -> None:
         """See :meth:`DeviceMetric.load`."""

@@ -43,7 +43,7 @@ class LabelRule(labels.LabelRule):
         return *super().counted, self.masks
 
     @property
-    def form(self) -> Hashable:
+    def program(self) -> Hashable:
         """What the graph that counts depends on: not on the number of classes that each batch gives."""
         return self if self.output is None else replace(self, classes=0)
 

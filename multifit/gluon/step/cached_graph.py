@@ -31,8 +31,8 @@ class GraphArguments:
         self._by_context: dict[Any, list[Any]] = {}
 
     @property
-    def places(self) -> dict[int, int]:
-        """The place of each array that is used among the arguments, by the array's number in a run."""
+    def positions(self) -> dict[int, int]:
+        """The position of each array that is used among the arguments, by the array's number in a run."""
         return {number: at for at, number in self._arrays}
 
     @property
@@ -41,7 +41,7 @@ class GraphArguments:
         return all(parameter._grad_stype == "default" for _, parameter in self._parameters)
 
     def gradients(self, arguments: Sequence[Any]) -> dict[int, tuple[Any, str]]:
-        """Return, by place, the gradient array of each parameter that learns, and "write" or "add"."""
+        """Return, by position, the gradient array of each parameter that learns, and "write" or "add"."""
         requests = {at: parameter.grad_req for at, parameter in self._parameters}
         return {at: (arguments[at].grad, how) for at, how in requests.items() if how != "null"}
 
@@ -205,7 +205,7 @@ class CachedGraph(mx.gluon.HybridBlock):
             ("data_indices", [i for i, each in enumerate(is_data) if each]),
             ("param_indices", [i for i, each in enumerate(is_data) if not each]),
         ]
-        # With static shapes, operators write running statistics without the engine's knowledge, so that
+        # With static shapes, operators write running statistics without the device's knowledge, so that
         # reading them after a batch would not wait for it; and the loops of F.contrib.foreach and while_loop
         # compute wrong numbers. In these cases, only the memory is planned.
         assert self._arguments is not None

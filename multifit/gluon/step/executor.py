@@ -14,13 +14,13 @@ MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
 CONSTANTS = 0, 1  # a run's first two arrays, number of samples and weights: they are never written to
 
 Gradients = Mapping[int, "tuple[Array, str]"]
-"""By the place of an argument: the array for its gradient, and "write" or "add"."""
+"""By the position of an argument: the array for its gradient, and "write" or "add"."""
 
 
 def suits(symbol: Any, arguments: Sequence[Array], data: Iterable[int]) -> bool:
-    """Whether batches should run on an Executor; `data` are the places of their arrays among the arguments.
+    """Whether batches should run on an Executor; `data` are the positions of their arrays as arguments.
 
-    They should not if the graph has running statistics, which would be written without the engine's
+    They should not if the graph has running statistics, which would be written without the device's
     knowledge, as with planned operators; if a batch is large; or if a shape is unknown before the run.
     """
     if symbol.list_auxiliary_states() or sum(size_in_bytes(arguments[at]) for at in data) > MAX_BYTES:
@@ -33,19 +33,19 @@ def suits(symbol: Any, arguments: Sequence[Array], data: Iterable[int]) -> bool:
 class BatchArrays:
     """Arrays that belong to a graph, to which each batch is copied.
 
-    `places` says where the arrays of a batch are among `arguments`, by their number in a run. All other
+    `positions` says where the arrays of a batch are among `arguments`, by their number in a run. All other
     arguments are parameters, which are `bound` as they are. All batches have the same shapes and dtypes.
     """
 
-    def __init__(self, arguments: Sequence[Array], places: Mapping[int, int]) -> None:
+    def __init__(self, arguments: Sequence[Array], positions: Mapping[int, int]) -> None:
         self.bound = list(arguments)
-        for at in places.values():
+        for at in positions.values():
             self.bound[at] = arguments[at].copy()
         self._constants = {
-            places[number]: arguments[places[number]] for number in CONSTANTS if number in places
+            positions[number]: arguments[positions[number]] for number in CONSTANTS if number in positions
         }
         self._copies = {
-            at: InPlaceCall("_copyto", [arguments[at]], [self.bound[at]]) for at in places.values()
+            at: InPlaceCall("_copyto", [arguments[at]], [self.bound[at]]) for at in positions.values()
         }
 
     def take(self, arguments: Sequence[Array]) -> None:
@@ -116,10 +116,10 @@ class ExecutedGraph(CachedGraph):
 
     def _new_step(self, arguments: Sequence[Array], context: Any) -> _Step | None:
         assert self._arguments is not None
-        places, symbol = self._arguments.places, self._cached_graph[1]
-        if not (self._arguments.dense and suits(symbol, arguments, places.values())):
+        positions, symbol = self._arguments.positions, self._cached_graph[1]
+        if not (self._arguments.dense and suits(symbol, arguments, positions.values())):
             return None
-        batch = BatchArrays(arguments, places)
+        batch = BatchArrays(arguments, positions)
         executor = BoundExecutor(symbol, batch.bound, self._arguments.gradients(arguments), context)
         return _Step(batch, executor, self._objective())
 

@@ -15,7 +15,7 @@ from ...protocols import Array, Shape, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term, named_parts
 from ..compat import mx
-from ..metrics.base import DeviceMetric, form_of
+from ..metrics.base import DeviceMetric, program_of
 from ..metrics.labels import LabelRule, count_wrong, rows_first
 from ..user_code import user_code
 from .cached_graph import Backward
@@ -139,12 +139,12 @@ class LossGraph:
         return {ref for each in taken for ref in each.refs}
 
     @property
-    def form(self) -> Hashable:
+    def program(self) -> Hashable:
         """What the graph depends on, besides the slots that a batch has; needs a first batch."""
         return (
-            tuple((metric.where, device.form) for metric, device in self.metrics),
-            tuple((key, form_of(function)) for key, function in self._fused.items()),
-            tuple(rule.form for rule in self.rules),
+            tuple((metric.where, device.program) for metric, device in self.metrics),
+            tuple((key, program_of(function)) for key, function in self._fused.items()),
+            tuple(rule.program for rule in self.rules),
         )
 
     def __call__(

@@ -133,7 +133,7 @@ class ExecutedSplit:
         arguments = [*batch.bound, *(self._body.outputs[number] for number in layout.copied)]
         views = iter([view for each in rows for view in each.views])
         to_rows = {len(batch.bound) + copy: (next(views), "write") for copy in layout.taken}
-        arguments += [batch.bound[place] for place in layout.in_both]
+        arguments += [batch.bound[position] for position in layout.in_both]
         self._rest = _bound(cut.rest, layout.rest, arguments, {**gradients, **to_rows}, context)
         self._ones = [mx.nd.ones_like(self._rest.outputs[number]) for number in objectives]
         self.features = SharedFeatures(rows, features, parameters, pass_back=self._pass_back)
@@ -155,11 +155,11 @@ class ExecutedSplit:
 
 
 def _bound(
-    symbol: Any, places: Sequence[int], arguments: Sequence[Array], gradients: Gradients, context: Any
+    symbol: Any, positions: Sequence[int], arguments: Sequence[Array], gradients: Gradients, context: Any
 ) -> BoundExecutor:
-    """Return a symbol bound to the arguments at its places."""
-    of_symbol = {at: gradients[place] for at, place in enumerate(places) if place in gradients}
-    return BoundExecutor(symbol, [arguments[place] for place in places], of_symbol, context)
+    """Return a symbol bound to the arguments at its positions."""
+    of_symbol = {at: gradients[position] for at, position in enumerate(positions) if position in gradients}
+    return BoundExecutor(symbol, [arguments[position] for position in positions], of_symbol, context)
 
 
 class SplitGraph(CachedGraph):
@@ -230,18 +230,18 @@ class SplitGraph(CachedGraph):
         if recorded not in operators:
             operators[recorded] = self._new_operators(planned=plan is not None)
         body, rest = operators[recorded]
-        arrays = as_list(body(*[arguments[place] for place in layout.body]))
+        arrays = as_list(body(*[arguments[position] for position in layout.body]))
         copies = [arrays[number].detach() for number in layout.copied]
         # detached: after the rest's backward pass, MXNet frees what it recorded of the inputs of the rest,
         # and the body's backward pass still needs it
-        again = [arguments[place].detach() for place in layout.in_both]
+        again = [arguments[position].detach() for position in layout.in_both]
         features = [arrays[number] for number in layout.features]
-        rows, taken = self._rows_for(features, context), [copies[place] for place in layout.taken]
+        rows, taken = self._rows_for(features, context), [copies[position] for position in layout.taken]
         mx.autograd.mark_variables(taken, [view for each in rows for view in each.views])
         train_mode = self._repeats and mx.autograd.is_training()
         self._recorded = SharedFeatures(rows, features, self._body_parameters, train_mode)
         arguments += copies + again
-        return as_list(rest(*[arguments[place] for place in layout.rest]))
+        return as_list(rest(*[arguments[position] for position in layout.rest]))
 
     def _rows_for(self, features: Sequence[Array], context: Any) -> list[TaskRows]:
         """Return the arrays for the tasks' gradients: the same as in the last run if the shapes are."""
@@ -297,15 +297,15 @@ class SplitGraph(CachedGraph):
     def _new_step(self, arguments: Sequence[Array], context: Any) -> ExecutedSplit | None:
         layout = self._cut_layout()
         assert self._arguments is not None and self._cut is not None
-        places = self._arguments.places
+        positions = self._arguments.positions
         if self._repeats or not self._arguments.dense:
             return None
-        if not suits(self._cached_graph[1], arguments, places.values()):
+        if not suits(self._cached_graph[1], arguments, positions.values()):
             return None
         return ExecutedSplit(
             self._cut,
             layout,
-            BatchArrays(arguments, places),
+            BatchArrays(arguments, positions),
             self._arguments.gradients(arguments),
             self._body_parameters,
             self._objectives(),

@@ -32,17 +32,17 @@ from .split_graph import SharedFeatures
 from .step_graph import Inputs, StepGraph, StepGraphs
 from .weights import Weights, drop_empty
 
-MAX_BATCHES = 64  # the largest number of batches that may wait for the engine
+MAX_BATCHES = 64  # the largest number of batches that may wait for the device
 MIN_BATCHES = 2  # this many may always wait
 MAX_BYTES = 64 * 2**20  # of the arrays of waiting batches, unless MIN_BATCHES take more
 
 
 class Throttle:
-    """Makes Python wait for the engine when it is many batches ahead.
+    """Makes Python wait for the device when it is many batches ahead.
 
     Python only submits computations, which is often faster than computing them, and every batch stays in
-    memory until it is computed. A few batches ahead keep the engine busy. Python waits for the oldest of
-    these, never for the newest, so that the engine always has work.
+    memory until it is computed. A few batches ahead keep the device busy. Python waits for the oldest of
+    these, never for the newest, so that the device always has work.
     """
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class Stage:
         return result
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
-        """Measure what the graphs did not compute; this may wait for the engine.
+        """Measure what the graphs did not compute; this may wait for the device.
 
         Metrics that are not known get the arrays of all ranks, in the order of the ranks, when evaluating;
         otherwise, each rank's metric gets the arrays of that rank. They are never in the graphs, and so are

@@ -60,7 +60,7 @@ class StepGraphs:
         self._joined = network.joins_losses and not self.outside  # whether all is one graph with the net
         self.reads_outputs = False  # whether metrics outside of the graphs do
         self._by_signature: dict[Hashable, StepGraph] = {}
-        self._by_form: dict[Hashable, StepGraph] = {}
+        self._by_program: dict[Hashable, StepGraph] = {}
         self._version = 0 if network.frozen is None else network.frozen.version
         self.first: StepGraph | None = None  # the graph of the first batch
         self.forms = ResultForms(mx.nd.NDArray)
@@ -74,7 +74,7 @@ class StepGraphs:
     def _clear(self) -> None:
         """Discard all graphs, as something else is frozen: they know what learns."""
         self._by_signature.clear()
-        self._by_form.clear()
+        self._by_program.clear()
         self._network.release_graph()
 
     def find(
@@ -155,7 +155,7 @@ class StepGraphs:
     def _shared(self, graph: StepGraph, signature: Signature, size: int) -> StepGraph:
         """Return the graph to use in place of an equal one."""
         axes = [each and (len(each[0]), each[0][-1:] == (1,)) for each in signature]
-        return self._by_form.setdefault((size == 1, *axes, graph.losses.form), graph)
+        return self._by_program.setdefault((size == 1, *axes, graph.losses.program), graph)
 
     def _new(self, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> StepGraph:
         """Return a graph for the outputs and slots of a device; of outputs, the shapes are enough."""
