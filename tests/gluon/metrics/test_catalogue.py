@@ -14,12 +14,14 @@ import multifit
 from multifit import MetricSpec, SpecError
 from multifit.gluon.metrics import BinaryAccuracy, copy_metric, device_metric, direction, figure_names
 from multifit.gluon.metrics.catalogue import KNOWN, counts_whole_pass
-from multifit.gluon.metrics.host import as_metric
+from multifit.gluon.metrics.host import Measured, as_metric, update
+from multifit.spec.names import LABELS, OUTPUTS, Ref
 from multifit.spec.terms import MetricTerm
 
 import mxnet as mx  # isort: skip
 
 M, nd = mx.metric, mx.nd
+REFS = Ref(OUTPUTS, "o"), Ref(LABELS, "y")
 STOCK = [
     value
     for value in vars(M).values()
@@ -156,3 +158,23 @@ def test_state_made_at_the_first_update_is_not_shared() -> None:
     twin = copy_metric(metric)
     twin.metrics[0].update(box + 20, one, one + 1, box, one)
     assert [each.metrics[0].get()[1][-1] for each in (metric, twin)] == [1.0, 0.0]
+
+
+class Recorder(M.EvalMetric):
+    """A metric with a signature of its own."""
+
+    def update(self, boxes: Any, truth: Any) -> None:
+        self.calls.append((boxes, truth))
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_metric_of_another_signature_gets_lists_of_the_devices_arrays(lists: bool) -> None:
+    """Unless transform returns lists of arrays: these are whole arguments."""
+    transform = (lambda output, label: ([output], label)) if lists else None
+    term = MetricTerm("m", MetricSpec(Recorder("own"), "o", "y", transform=transform), REFS)
+    metric = Recorder("own")
+    metric.calls = []
+    arrays = [dict(zip(REFS, (nd.ones((n,)), nd.zeros((n,))))) for n in (2, 1)]
+    update(metric, term, Measured(arrays, [{}, {}], [2, 1]))
+    sizes = [[[each.size for each in value] for value in call] for call in metric.calls]
+    assert sizes == ([[[2], [1, 1]], [[1], [1]]] if lists else [[[2, 1], [2, 1]]])
