@@ -232,7 +232,8 @@ class StepGraphs:
             else f"{'; '.join(hybridizing(net))} to make it part of the graph"
         )
         others = f"{computed} are one graph behind it" if graph.is_traced else by_operator
-        return f"the net runs as it is ({reason}); {others}"
+        has_others = graph.losses.terms or graph.losses.metrics
+        return f"the net runs as it is ({reason}){f'; {others}' if has_others else ''}"
 
 
 class _Traced(NamedTuple):

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.step.cached_graph import MAX_CHANGES, CachedGraph
+from multifit.gluon.step import cached_graph
+from multifit.gluon.step.cached_graph import CachedGraph
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -59,33 +60,33 @@ def test_every_batch_has_its_own_numbers(sizes: list[int]) -> None:
         check(net, step(graph, x), x)
 
 
-def test_it_is_planned_for_shapes_that_repeat() -> None:
+def planned(graph: CachedGraph) -> list[Any]:
+    """Return the shapes of batches for which a graph has planned memory."""
+    return [shape for shape, _ in graph._plans]
+
+
+def test_it_is_planned_for_shapes_that_come_again() -> None:
     _, graph = make_graph()
-    step(graph, rows(5))
-    assert graph.is_traced and not graph._static_ops
-    step(graph, rows(4))
-    assert not graph._static_ops
-    step(graph, rows(4))
-    planned = graph._static_ops[True]
-    step(graph, rows(5))
-    assert graph._static_ops[True] is planned  # the odd batch does not use it
+    for size, shapes in ((5, []), (4, []), (4, [4]), (5, [4, 5]), (4, [4, 5]), (3, [4, 5])):
+        step(graph, rows(size))
+        assert graph.is_traced and planned(graph) == [(size, 3) for size in shapes]
 
 
-def test_a_shape_that_is_known_from_before_is_repeated_by_the_first_batch() -> None:
+def test_a_shape_that_is_known_from_before_is_planned_with_the_first_batch() -> None:
     net, graph = make_graph(last=(5, 3))
     x = rows(5)
     check(net, step(graph, x), x)
-    assert graph._static_ops
+    assert planned(graph) == [(5, 3)]
 
 
-def test_planning_ends_after_many_changes_of_shape() -> None:
+def test_planning_ends_after_many_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_graph, "MAX_PLANS", 2)
+    monkeypatch.setattr(cached_graph, "MAX_SEEN", 2)
     net, graph = make_graph()
-    for size in range(2, 2 * MAX_CHANGES + 3):
-        for _ in range(2):
-            x = rows(size)
-            check(net, step(graph, x), x)
-    stability = graph._stability[mx.cpu()]
-    assert stability._changes == MAX_CHANGES
+    for size in (2, 2, 3, 4, 4, 5, 5):
+        x = rows(size)
+        check(net, step(graph, x), x)
+    assert planned(graph) == [(2, 3), (4, 3)]
 
 
 @pytest.mark.parametrize("renew", ["initialize", "grad_req", "reset_ctx"])
@@ -115,7 +116,7 @@ def test_outputs_may_be_kept() -> None:
 
 
 def test_running_statistics_are_there_when_they_are_read() -> None:
-    """MXNet's engine would not know that operators of a fully planned graph write them."""
+    """MXNet would not know that operators of a fully planned graph write them."""
     net, graph = make_graph(norm=True)
     mean, average = net[2].running_mean, np.zeros(2)
     for _ in range(20):
@@ -126,7 +127,7 @@ def test_running_statistics_are_there_when_they_are_read() -> None:
         np.testing.assert_allclose(mean.data().asnumpy(), average, rtol=1e-4, atol=1e-6)
 
 
-def test_each_device_has_its_own_repeating_shapes() -> None:
+def test_each_device_has_its_own_plans() -> None:
     net = gluon.nn.Dense(2, in_units=3)
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
     graph = CachedGraph(lambda F, x: [F.sum(net(x))], net.collect_params)
@@ -136,7 +137,7 @@ def test_each_device_has_its_own_repeating_shapes() -> None:
             with mx.cpu(device):
                 total = graph.run([x], x.shape)[0]
             np.testing.assert_allclose(total.asscalar(), net(x).sum().asscalar(), rtol=1e-5)
-    assert graph._static_ops
+    assert planned(graph) == [(4, 3), (3, 3)]
 
 
 def test_other_missing_arrays_than_before_are_an_error() -> None:
