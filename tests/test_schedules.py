@@ -33,6 +33,12 @@ def test_warm_up_delays_any_schedule() -> None:
     assert warm.base_lr == 0.5
 
 
+def test_a_base_rate_is_set_through_a_warm_up() -> None:
+    warm = WarmUp(Constant(0.2), 4)
+    warm.base_lr = 0.4  # as optimizers do
+    assert [warm(update) for update in (2, 4)] == pytest.approx([0.2, 0.4])
+
+
 @pytest.mark.parametrize(
     "schedule",
     [OneCycle(0.4, 10), WarmUp(OneCycle(0.4, 10), 3), ScaledSchedule(WarmUp(OneCycle(0.4, 10), 3)), falling],

@@ -140,9 +140,9 @@ class Engine(ABC):
         """
         balance_classes(self.session, data, ends, self._log_once, self._takes_lengths)
 
+    @abstractmethod
     def _takes_lengths(self, loss: Any) -> bool:
         """Whether the second label of a loss holds the lengths of sequences, which are padded."""
-        return False
 
     @abstractmethod
     def dry_run(self, first: Any, val_data: Any) -> DryRun:
@@ -247,10 +247,9 @@ class Engine(ABC):
         """
         return input_signatures(self.session, data, self.predict_batch, self._input_casts)
 
+    @abstractmethod
     def _input_casts(self, stage: Any) -> Mapping[str, Any]:
         """Return the dtypes to which a stage casts inputs, by name."""
-        casts: Mapping[str, Any] = stage.casts
-        return casts
 
     @abstractmethod
     def values(self, gradients: bool = False) -> dict[str, Numbers]:

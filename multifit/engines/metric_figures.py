@@ -157,9 +157,9 @@ class MetricFigures(ABC):
             return {self.term.key: values[0]}
         return {f"{self.term.key}.{name}": value for name, value in zip(names, values)}
 
+    @abstractmethod
     def weighed(self, samples: int) -> dict[str, tuple[float, float]]:
         """Return its figures with their weights in a mean over ranks, of which this one has `samples`."""
-        return {name: (value, samples) for name, value in self.figures().items()}
 
     def problem(self) -> Problem | None:
         """Return the problem with the figures' names, if there is one; needs a measured batch."""

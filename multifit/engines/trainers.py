@@ -191,8 +191,6 @@ class Trainers(Mapping[str, Any], ABC):
         """
         if not self.rhythms:
             return list(self.handles)
-        if not self.rhythms:
-            return list(self.handles)
         self.added_gradients.count(samples)
         waiting = set()
         for name, rhythm in self.rhythms.items():

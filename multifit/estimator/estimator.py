@@ -818,12 +818,10 @@ class MultiEstimator:
         with self._calls.running("export", within=True), self._session.model.evaluating():
             engine, format = self._engine, format or self._engine.export_format
             engine.publish()
-            if format in engine.formats:
-                return engine.export(folder, data, format)
-            files: list[Path] = engine_module("torch", what=f'format="{format}"').export(
-                engine, folder, data, format
-            )
-            return files
+            write: Callable[..., list[Path]] = engine.export
+            if format not in engine.formats:
+                write = partial(engine_module("torch", what=f'format="{format}"').export, engine)
+            return write(folder, data, format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 

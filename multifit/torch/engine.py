@@ -146,6 +146,13 @@ class Engine(engines.Engine):
     def _check_evaluation(self, batch: Batch) -> None:
         raise_problems(check_first_batch(self.session.stages[EVALUATE], batch)[1])
 
+    def _takes_lengths(self, loss: Any) -> bool:
+        return False
+
+    def _input_casts(self, stage: Any) -> Mapping[str, Any]:
+        casts: Mapping[str, Any] = stage.casts
+        return casts
+
     def _class_axis(self, loss: Any) -> int | None:
         return 1 if isinstance(loss, SOFTMAX) or loss in FUNCTIONS else None
 

@@ -245,6 +245,10 @@ class StageMetric(MetricFigures):
                 self.measured = self.could_compute(compute, complete)
             self._computed = len(self.kept) if self.measured else 0
 
+    def weighed(self, samples: int) -> dict[str, tuple[float, float]]:
+        """Return its figures with their weights in a mean over ranks, of which this one has `samples`."""
+        return {name: (value, samples) for name, value in self.figures().items()}
+
     def reset(self) -> None:
         """Discard everything measured."""
         if not self.is_whole:

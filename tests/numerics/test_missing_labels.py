@@ -209,6 +209,23 @@ def test_a_sample_counts_if_all_its_labels_are_present() -> None:
     assert (figures[0]["coverage_a"], figures[0]["coverage_b"]) == (4 / 6, 4 / 6)
 
 
+def test_a_mask_that_is_none_leaves_all_samples_out() -> None:
+    labels = [LabelSpec("a", missing="known"), "known"]
+    spec = TaskSpec(outputs="y", labels=labels, losses={"y": LossSpec(gluon.loss.L2Loss(), "y", "a")})
+    net = dense(2)()
+    net.initialize()
+    estimator = MultiEstimator(net, spec)
+    x, a, known = (
+        np.ones((6, 5), "float32"),
+        np.ones((6, 2), "float32"),
+        np.array([1, 1, 0, 1, 1, 0], "float32"),
+    )
+    once, twice = (
+        estimator.evaluate(batches, []) for batches in ([(x, a, known)], [(x, a, known), (x, a, None)])
+    )
+    assert twice == pytest.approx({**once, "coverage_a": once["coverage_a"] / 2})
+
+
 def test_sequences_count_as_a_whole() -> None:
     """One of two is present: the loss is its alone. A sequence that lacks a token is refused."""
     tokens = np.array([[1, 2, 0], [NAN, NAN, NAN]], "float32")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -102,11 +101,6 @@ class Unknown:
     shape: tuple[int, ...]
     dtype: Any = None
     stype: str = "default"
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
 
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
@@ -209,8 +203,6 @@ class Network:
 
     def output_shapes(self, slots: Mapping[str, Any]) -> dict[str, Unknown] | None:
         """Return the shapes of the outputs for slots without running the net; None if they are not known."""
-        if not self.traced_symbols:
-            return None
         pairs = zip(self._traced_inputs, (slots[name] for name in self.spec.inputs))
         shapes = {symbol.name: array.shape for symbol, array in pairs if array is not None}
         inferred = mx.sym.Group(self.traced_symbols).infer_shape_partial(**shapes)[1]

@@ -56,7 +56,7 @@ class Throttle:
         self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
 
     def push(self, arrays: list[Array | None]) -> None:
-        """Add a batch's last arrays, one per device, and wait for the oldest if there are too many."""
+        """Add a small array of each device that a batch computes last; wait for the oldest of too many."""
         self._queue.append(arrays)
         while len(self._queue) > self.limit:
             for array in self._queue.popleft():
@@ -225,7 +225,7 @@ class Stage:
         if self.carried is not None:
             self.carried.keep(batch, result.outputs)
         self._add(computed, scale, batch)  # after recording, so that sums are not part of the graph
-        self._throttle.push([_last_array(outputs) for _, outputs in computed])
+        self._throttle.push([outputs.statistics for _, outputs in computed])
         return result
 
     def again(self, batch: Batch, state: RunState | None = None) -> StepResult:
@@ -256,7 +256,7 @@ class Stage:
             )
         self._keep(result, graph, losses)
         self._add([(graph, losses)], scale, batch)
-        arrays = [*slots.values(), _last_array(losses)]
+        arrays = [*slots.values(), losses.statistics]
         self._throttle.fit_to(arrays * len(batch.contexts))
         return result
 
@@ -351,10 +351,3 @@ class Stage:
                 index = losses.slices[term.where].start + term.minimized
                 weighted = statistics[index : index + 1] * scale.weights[term.key]
                 self.figures.sums.add_weighted(term.key, weighted)
-
-
-def _last_array(outputs: LossOutputs) -> Array | None:
-    """Return a small array that is computed last, and to which no other batch writes."""
-    if outputs.statistics is not None:
-        return outputs.statistics
-    return next(iter(outputs.objectives.values()), None)

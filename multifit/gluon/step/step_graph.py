@@ -302,8 +302,6 @@ class StepGraph:
         self._last, names = self._graphs.get(full) or self._new_graph(full, arrays, inputs)
         try:
             values = self._last.run(arrays, inputs.signature if self._network.plans_memory else None)
-        except SpecError:
-            raise
         except Exception:
             with user_code(lambda: "the graph of the net and its losses", *inputs.slots.items()):
                 raise
