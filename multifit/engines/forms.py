@@ -22,50 +22,48 @@ class ResultForms:
     a mean that counts for all samples, whereas elements are added up. A batch of a single sample does not
     show which of these an array is; the first batch with more samples decides.
 
-    `kind` is the type of arrays. `samples` is the number of samples of the device whose arrays are checked
-    next. If `batch_axis` is not the first axis, no first axis has an element per sample.
+    `array_type` is the type of arrays. Checks take the number of samples of the device that computed the
+    arrays. If the axis of the samples is not the first one, no first axis has an element per sample.
     """
 
-    def __init__(self, kind: Any) -> None:
-        self._kind, self.samples, self.batch_axis = kind, 1, 0
+    def __init__(self, array_type: Any) -> None:
+        self._array_type = array_type
         self._forms: dict[tuple[str, int], _Form] = {}  # by output, or by loss and part
         self._parts: dict[str, int] = {}
-
-    def begin(self, samples: int, batch_axis: int) -> None:
-        """Prepare for the arrays of a batch, or of its part on a device."""
-        self.samples, self.batch_axis = samples, batch_axis
 
     def is_number(self, term: Term, part: int) -> bool:
         """Whether a part of a loss is one number for all samples of a device."""
         form = self._forms.get((term.where, part))
         return form is not None and form.is_number
 
-    def check_outputs(self, outputs: Mapping[str, Any]) -> None:
+    def check_outputs(self, outputs: Mapping[str, Any], samples: int, axis: int) -> None:
         """Check one device's outputs; raises SpecError if one does not have its form of the first batch."""
         for name, value in outputs.items():
-            self._check((f'outputs: the net returns "{name}" as', 0), value)
+            self._check((f'outputs: the net returns "{name}" as', 0), value, samples, axis)
 
-    def check_loss(self, term: Term, parts: Sequence[Any]) -> None:
+    def check_loss(self, term: Term, parts: Sequence[Any], samples: int, axis: int) -> None:
         """Check the parts of a loss on one device; raises SpecError as :meth:`check_outputs` does."""
         before = self._parts.setdefault(term.where, len(parts))
         if len(parts) != before:
             returned = f"returns {counted(len(parts), 'part')}, {describe.structure(list(parts))}"
             raise SpecError(f"{term.where}: {returned}, but {before} in the first batch; {_WAY_OUT}")
         for i, value in enumerate(parts):
-            self._check((term.where, i), value, of_loss=True)
+            self._check((term.where, i), value, samples, axis, of_loss=True)
 
-    def _check(self, key: tuple[str, int], value: Any, of_loss: bool = False) -> None:
+    def _check(
+        self, key: tuple[str, int], value: Any, samples: int, axis: int, of_loss: bool = False
+    ) -> None:
         first = self._forms.get(key)
-        if isinstance(value, self._kind):
+        if isinstance(value, self._array_type):
             shape = tuple(value.shape)
-            is_number = of_loss and self.samples > 1 and math.prod(shape) == 1
-            form = _Form(shape, value.dtype, self.samples, is_number)
-            if first is None or _is_alike(first, form, has_rows=self.batch_axis == 0):
+            is_number = of_loss and samples > 1 and math.prod(shape) == 1
+            form = _Form(shape, value.dtype, samples, is_number)
+            if first is None or _is_alike(first, form, has_rows=axis == 0):
                 if first is None or first.samples == 1:
                     self._forms[key] = form
                 return
         where = f"{key[0]}: returns" if of_loss else key[0]
-        returned = f"{where} {describe.structure(value)} in a batch of {counted(self.samples, 'sample')}"
+        returned = f"{where} {describe.structure(value)} in a batch of {counted(samples, 'sample')}"
         before = "an array" if first is None else f"{describe.array(first)} in the first batch"
         raise SpecError(f"{returned}, but {before}; {_WAY_OUT}")
 

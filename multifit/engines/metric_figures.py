@@ -6,6 +6,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,16 @@ class MetricFigures(ABC):
                 "pass", self.term.where, last_line(error),
             )  # fmt: skip
             return False
+
+    def restart(self, optional: frozenset[str] = frozenset()) -> None:
+        """Discard everything measured; names of figures may change, and batches may lack `optional` slots."""
+        self.reset()
+        self.term = replace(self.term, optional=optional)
+        self._names, self._warned = None, False
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Discard everything measured."""
 
     @abstractmethod
     def own_names(self) -> Sequence[str]:

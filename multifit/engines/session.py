@@ -6,7 +6,6 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -148,8 +147,6 @@ class Session(ABC):
         self.discard()
         self.hooks, self._needs_outputs = hooks, needs_outputs
         self.loaders: TaskLoaders | None = None
-        for metric in (metric for metrics in self._metrics.values() for metric in metrics):
-            metric.restart()
         self.known_labels: dict[str, KnownLabels] = {name: {} for name in STAGES}
         self._tasks: dict[str, Mapping[str, TaskSlots]] = {name: {} for name in STAGES}
         self._joined = dict.fromkeys(STAGES, False)
@@ -168,8 +165,6 @@ class Session(ABC):
             return
         self._tasks[name], self._joined[name] = slots, joined
         self._splitters = {key: splitter for key, splitter in self._splitters.items() if key[0] != name}
-        for metric in self._metrics[name]:
-            metric.restart()
         self.stages[name] = self._new_stage(name)
 
     # ---- stages
@@ -181,7 +176,7 @@ class Session(ABC):
         optional = {coverage(label): lacking & {label} for label in spec.labels}
         optional.update({term.key: term.optional for term in spec.metric_terms})
         for metric in metrics:
-            metric.term = replace(metric.term, optional=optional[metric.term.key])
+            metric.restart(optional[metric.term.key])
         stage = self.new_stage(name, spec, metrics, self.hooks if training else NO_HOOKS)
         if training:
             stage.needs_outputs = self._needs_outputs

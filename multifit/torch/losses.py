@@ -74,13 +74,12 @@ class Objective(Scales):
     def __call__(self, arrays: Mapping[Ref, Any], batch: Batch, scale: Scale) -> Losses:
         """Call the losses with a batch's outputs and slots."""
         computed = Losses({}, {}, {})
-        self.forms.begin(batch.samples, batch.axis)
         for term in self.terms:
             if not term.has_slots(arrays):
                 continue
             is_mean = not self._weighs(term, batch)
             parts = call_loss(term if is_mean else self._summed[term.key], arrays, samples=batch.samples)
-            self.forms.check_loss(term, parts)
+            self.forms.check_loss(term, parts, batch.samples, batch.axis)
             self._check_labels(term, batch)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
             if not is_mean:  # what the loss itself returns

@@ -257,11 +257,6 @@ class StageMetric(MetricFigures):
         self.kept.clear()
         self.measured, self._computed = False, 0
 
-    def restart(self) -> None:
-        """Discard everything measured; the figures may have other names than before."""
-        self.reset()
-        self._names, self._warned = None, False
-
     @property
     def direction(self) -> str | None:
         """Whether it is better "min" or "max"; None if unknown."""

@@ -160,8 +160,7 @@ class Stage:
     ) -> tuple[dict[str, Tensor], Losses]:
         """Return the outputs, and what the losses computed from them."""
         outputs = self.forward(batch.slots) if outputs is None else outputs
-        self.objective.forms.begin(batch.samples, batch.axis)
-        self.objective.forms.check_outputs(outputs)
+        self.objective.forms.check_outputs(outputs, batch.samples, batch.axis)
         return outputs, self.objective(by_reference(outputs, batch.slots), batch, scale)
 
     def forward(self, slots: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Check everything about a stage that can be checked on its first batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...errors import Problem, quoted
@@ -45,7 +45,7 @@ def check_first_batch(stage: Stage, batch: Batch, state: RunState) -> tuple[Step
     label_problems = inspect_labels(stage.figures.label_rules(arrays), batch)
     if problems + output_problems:
         return None, problems + label_problems + output_problems
-    problems = list(label_problems)
+    problems, own_gradients = list(label_problems), set[str]()
     for metric in stage.figures.metrics:
         if metric.term.has_slots(arrays):
             takes_whole = value_axis(metric.term, metric.metric, arrays) is None
@@ -54,31 +54,32 @@ def check_first_batch(stage: Stage, batch: Batch, state: RunState) -> tuple[Step
     for term in stage.spec.terms:
         if not term.has_slots(arrays):
             continue
-        found = _check_loss(stage, term, arrays, batch, labels_fit=not label_problems)
+        found, ignores_gradient = _check_loss(stage, term, arrays, batch, labels_fit=not label_problems)
+        own_gradients |= {term.key} if ignores_gradient else set()
         if term.present and not found and not label_problems and not stage.graphs.counts_values(term, arrays):
             found = inspect_presence(term, batch)
         problems += found
         problems += _averages_samples(term, arrays, batch)
-    problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
+    problems += _unchangeable(stage, own_gradients) or _outside_autograd(stage, outputs)
     problems += _wrong_gradients(stage)
     if problems:
         return None, problems
     stage.checked = True
-    return stage.rehearse(batch, outputs, state), []
+    return stage.rehearse(batch, outputs, state, own_gradients), []
 
 
 def _check_loss(
     stage: Stage, term: Term, arrays: dict[Ref, Any], batch: Batch, labels_fit: bool
-) -> list[Problem]:
+) -> tuple[list[Problem], bool]:
     """Check a loss; cast the labels with whose dtypes it cannot run, from this batch on.
 
-    Labels with a declared dtype stay as they are, and so do inputs, unless the net needs them cast too.
+    Returns what :func:`inspect_term` returns. Labels with a declared dtype stay as they are, and so do inputs,
+    unless the net needs them cast too.
     """
 
-    def check(casts: Sequence[str] = ()) -> list[Problem]:
+    def check(casts: Sequence[str] = ()) -> tuple[list[Problem], bool]:
         cast = {Ref(LABELS, name): arrays[Ref(LABELS, name)].astype(stage.dtype) for name in casts}
-        own_gradients = stage.graphs.own_gradients
-        return inspect_term(term, {**arrays, **cast}, own_gradients, labels_fit, stage.training)
+        return inspect_term(term, {**arrays, **cast}, labels_fit, stage.training)
 
     try:
         return check()
@@ -133,7 +134,7 @@ def _updates_the_rest(stage: Stage) -> list[Problem]:
     return [Problem("spec", f"sampling: loaders cannot take turns, {why}; {way_out}, or use Together()")]
 
 
-def _unchangeable(stage: Stage) -> list[Problem]:
+def _unchangeable(stage: Stage, own_gradients: Collection[str]) -> list[Problem]:
     """Return the losses whose gradients ignore the objective's gradient, if that must have an effect."""
     if not stage.changes_objective and not stage.separation.balances:
         return []
@@ -143,7 +144,7 @@ def _unchangeable(stage: Stage) -> list[Problem]:
     return [
         Problem("spec", f"{term.where}: {message}; {way_out}")
         for term in stage.spec.terms
-        if term.key in stage.graphs.own_gradients
+        if term.key in own_gradients
     ]
 
 

@@ -124,16 +124,22 @@ def _not_finite(rule: LabelRule, batch: Batch) -> list[Problem]:
 
 
 def inspect_term(
-    term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], labels_fit: bool, training: bool
-) -> list[Problem]:
-    """Check shapes on one device's arrays and, if the labels are valid, the loss's result and gradient."""
+    term: Term, arrays: Mapping[Ref, Any], labels_fit: bool, training: bool
+) -> tuple[list[Problem], bool]:
+    """Check shapes on one device's arrays and, if the labels are valid, the loss's result and gradient.
+
+    Returns the problems, and whether the loss ignores the gradient that it receives.
+    """
     outputs = [(ref.name, arrays[ref]) for ref in term.outputs]
     slots = [(ref.name, arrays[ref]) for ref in term.labels]
     problems = _not_real(term, outputs)
     if outputs and slots and not problems:
         pair = outputs[0], slots[0]
         problems = _elementwise(term, *pair) or _classes(term, *pair) or _class_weights(term, outputs[0][1])
-    return problems or (_check_result(term, arrays, own_gradients, training) if labels_fit else [])
+    if problems or not labels_fit:
+        return problems, False
+    message, ignores_gradient = _check_result(term, arrays, training)
+    return [] if message is None else [Problem("spec", f"{term.where}: {message}")], ignores_gradient
 
 
 def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:
@@ -280,15 +286,13 @@ def _class_weights(term: Term, output: Array) -> list[Problem]:
     return [Problem("spec", message)] if message else []
 
 
-def _check_result(
-    term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], training: bool
-) -> list[Problem]:
+def _check_result(term: Term, arrays: Mapping[Ref, Any], training: bool) -> tuple[str | None, bool]:
     """Check the result of a loss, and that its gradient scales with its weight, on copies of its arguments.
 
     A loss built on an operator with its own gradient (SoftmaxOutput) silently ignores its weight and its
-    normalizer. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
-    returns. When `training`, a loss without a gradient is an error, unless the loss is 0, because there may
-    be nothing to learn in the batch. No parameter and no gradient of the net is changed.
+    normalizer. With a weight of 1 that is no problem, but returned as True: a step then scales the gradient
+    that the loss returns. When `training`, a loss without a gradient is a problem, unless the loss is 0,
+    because there may be nothing to learn in the batch. No parameter and no gradient of the net is changed.
     """
     copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
     outputs = [copies[ref] for ref in term.outputs]
@@ -308,8 +312,8 @@ def _check_result(
         if variables and training and _is_constant(term, copies, *minimized):
             message = NO_GRADIENT
         elif variables:
-            message = _weight_problem(term, minimized, variables, own_gradients)
-    return [] if message is None else [Problem("spec", f"{term.where}: {message}")]
+            return _weight_problem(term, minimized, variables)
+    return message, False
 
 
 def is_recorded(array: mx.nd.NDArray) -> bool:
@@ -329,9 +333,7 @@ def _is_constant(term: Term, copies: Mapping[Ref, Any], loss: Array) -> bool:
         return not is_recorded(call_loss(term, copies)[term.minimized])
 
 
-def _weight_problem(
-    term: Term, values: list[Array], variables: list[Array], own_gradients: set[str]
-) -> str | None:
+def _weight_problem(term: Term, values: list[Array], variables: list[Array]) -> tuple[str | None, bool]:
     def gradients(scale: float) -> list[Array]:
         incoming = [mx.nd.full(each.shape, scale, ctx=each.context, dtype=each.dtype) for each in values]
         return mx.autograd.grad(values, variables, incoming, retain_graph=True, train_mode=False)
@@ -339,11 +341,10 @@ def _weight_problem(
     try:
         ones, fours = gradients(1), gradients(4)
     except mx.base.MXNetError:
-        return None  # unknown: the loss does not depend on these outputs, or cannot be differentiated
+        return None, False  # unknown: it does not depend on these outputs, or cannot be differentiated
     pairs = [(one.asnumpy(), four.asnumpy()) for one, four in zip(ones, fours)]
     message = losses.weight_problem(term.spec.fn, pairs, WAY_OUT)
     is_plain = term.spec.weight == 1 and term.counts_samples and term.weights is None
     if message is not None and is_plain and losses.are_scaled(pairs, 1):
-        own_gradients.add(term.key)
-        return None
-    return message
+        return None, True
+    return message, False

@@ -199,11 +199,10 @@ class StageMetric(MetricFigures):
         self.kept.clear()
         self.measured, self._computed = False, 0
 
-    def restart(self) -> None:
-        """Discard everything measured, and decide again where to compute it: shapes may have changed."""
-        self.reset()
-        self.on_device = self._names = None
-        self.keeps = self._warned = False
+    def restart(self, optional: frozenset[str] = frozenset()) -> None:
+        """Decide again where to compute it, too: shapes may have changed."""
+        super().restart(optional)
+        self.on_device, self.keeps = None, False
 
     @property
     def direction(self) -> str | None:

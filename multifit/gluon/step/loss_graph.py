@@ -75,15 +75,20 @@ class LossOutputs:
 
 
 class Example(NamedTuple):
-    """A batch for which a graph is traced: the shapes of its arrays, by symbol, and its number of samples."""
+    """The batch that is computed, or for which a graph is traced.
 
-    shapes: Mapping[str, Shape]
+    These are its number of samples on the device, their axis, and the shapes of its arrays by symbol; None if
+    it is computed.
+    """
+
     samples: int
+    axis: int
+    shapes: Mapping[str, Shape] | None = None
 
     def shapes_of(self, symbols: Sequence[Any]) -> list[Shape]:
-        """Return the shapes that symbols have for this batch; 0 for an unknown length, () for all unknown."""
-        if not symbols:
-            return []
+        """Return the shapes of arrays or symbols; 0 for an unknown length, () for all unknown."""
+        if self.shapes is None or not symbols:
+            return [array.shape for array in symbols]
         graph = mx.sym.Group(list(symbols))
         inputs = set(graph.list_inputs())
         shapes = {name: shape for name, shape in self.shapes.items() if name in inputs}
@@ -153,13 +158,13 @@ class LossGraph:
         arrays: Mapping[Ref, Any],
         weights: Any,
         size: Any,
-        example: Example | None = None,
+        example: Example,
     ) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.
 
         `weights`, of shape (number of terms,), are each term's weight over its normalizer; None when
         evaluating. `size` is the device's number of samples, with which a scalar loss is multiplied.
-        `example` says which shapes symbols have.
+        `example` is the batch.
         """
         outputs, values = LossOutputs(), []
         for i, term in enumerate(self.terms):
@@ -171,7 +176,7 @@ class LossGraph:
             function, by_value = self._fused.get(term.key), self._by_value.get(term.key, False)
             values.append(call_loss(term, arguments, function, by_value))
             if F is mx.nd:
-                self._forms.check_loss(term, values[-1])
+                self._forms.check_loss(term, values[-1], example.samples, example.axis)
             outputs.parts.update(named_parts(term, values[-1]))
         if self._objective_form == APART and F is not mx.nd:
             sums = self._sum_apart(F, values, weights, size, example, outputs)
@@ -210,13 +215,12 @@ class LossGraph:
             return device.statistics(F, labels, outputs, *masks)
 
     def _sum_losses(
-        self, F: Any, values: Sequence[Sequence[Any]], size: Any, example: Example | None
+        self, F: Any, values: Sequence[Sequence[Any]], size: Any, example: Example
     ) -> tuple[Any, list[Any]]:
         """Return the sums of the minimised parts as one vector, and the sums of all parts in pieces."""
         shapes = self._shapes(values, example)
-        samples = self._forms.samples if example is None else example.samples
         stock = [type(term.spec.fn).__module__ == mx.gluon.loss.__name__ for term in self.terms]
-        if values and all(stock) and all(each == [(samples,)] for each in shapes):
+        if values and all(stock) and all(each == [(example.samples,)] for each in shapes):
             losses = self._cast(F, _sum_rows(F, [parts[0] for parts in values]))
             return losses, [losses]
         sums = self._sums(F, values, size, example)
@@ -231,7 +235,7 @@ class LossGraph:
         values: Sequence[Sequence[Any]],
         weights: Any,
         size: Any,
-        example: Example | None,
+        example: Example,
         outputs: LossOutputs,
     ) -> list[Any]:
         """Set the objective of each term, and return the sums of all parts in pieces."""
@@ -241,25 +245,23 @@ class LossGraph:
             outputs.objectives[term.key,] = parts[term.minimized] * weight
         return [part for parts in sums for part in parts]
 
-    def _sums(
-        self, F: Any, values: Sequence[Sequence[Any]], size: Any, example: Example | None
-    ) -> list[list[Any]]:
+    def _sums(self, F: Any, values: Sequence[Sequence[Any]], size: Any, example: Example) -> list[list[Any]]:
         """Return the sums of all parts; a number for all samples counts for each of them."""
         sums = []
         for term, parts, shapes in zip(self.terms, values, self._shapes(values, example)):
             totals = [self._cast(F, F.sum(part)) for part in parts]
             for i, shape in enumerate(shapes):
                 is_number = self._forms.is_number(term, i)
-                if example is not None and shape and min(shape) > 0:
+                if example.shapes is not None and shape and min(shape) > 0:
                     is_number = prod(shape) == 1 < example.samples
                 totals[i] = totals[i] * size if is_number else totals[i]
             sums.append(totals)
         return sums
 
-    def _shapes(self, values: Sequence[Sequence[Any]], example: Example | None) -> list[list[Shape]]:
-        """Return the shapes of all parts, which symbols have for an example."""
+    def _shapes(self, values: Sequence[Sequence[Any]], example: Example) -> list[list[Shape]]:
+        """Return the shapes of all parts."""
         flat = [part for parts in values for part in parts]
-        shapes = iter([part.shape for part in flat] if example is None else example.shapes_of(flat))
+        shapes = iter(example.shapes_of(flat))
         return [[next(shapes) for _ in parts] for parts in values]
 
     def _cast(self, F: Any, total: Any) -> Any:

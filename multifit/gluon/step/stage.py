@@ -236,12 +236,15 @@ class Stage:
                 self._run(result, *device, full=False)
         return result
 
-    def rehearse(self, batch: Batch, outputs: dict[str, Array], state: RunState | None = None) -> StepResult:
+    def rehearse(
+        self, batch: Batch, outputs: dict[str, Array], state: RunState, own_gradients: Iterable[str] = ()
+    ) -> StepResult:
         """Compute losses and device metrics on the first device's samples, operator by operator.
 
-        `outputs` are the net's for these. The graph for such batches is then known; see
-        :meth:`StepGraphs.check`.
+        `outputs` are the net's for these, and `own_gradients` the losses that ignore the gradient that they
+        receive. The graph for such batches is then known; see :meth:`StepGraphs.check`.
         """
+        self.graphs.own_gradients.update(own_gradients)
         scale = self.weights.scale(batch, state)
         result = StepResult(self.spec, batch, scale=scale)
         slots, size, signature = batch.slots[0], batch.sizes[0], signature_of(batch.slots[0].values())
@@ -252,7 +255,7 @@ class Stage:
                 size,
                 batch.axis,
                 signature,
-                lambda graph: self._inputs(graph, scale, batch.contexts[0], slots, size, signature),
+                lambda graph: self._inputs(graph, result, batch.contexts[0], slots, size, signature),
             )
         self._keep(result, graph, losses)
         self._add([(graph, losses)], scale, batch)
@@ -315,7 +318,7 @@ class Stage:
         """Run a device's samples; if `full`, the outputs and the losses of single samples are needed."""
         signature = result.batch.signature or signature_of(slots.values())
         graph, outputs = self.graphs.find(slots, size, result.batch.axis, signature)
-        inputs = self._inputs(graph, result.scale, context, slots, size, signature)
+        inputs = self._inputs(graph, result, context, slots, size, signature)
         losses = graph.run(outputs, inputs, full or self.graphs.reads_outputs)
         self._keep(result, graph, losses)
         return graph, losses
@@ -329,10 +332,17 @@ class Stage:
             result.features.append(graph.features)
 
     def _inputs(
-        self, graph: StepGraph, scale: Scale, context: Context, slots: Slots, size: int, signature: Signature
+        self,
+        graph: StepGraph,
+        result: StepResult,
+        context: Context,
+        slots: Slots,
+        size: int,
+        signature: Signature,
     ) -> Inputs:
-        weights = self.weights.vector(graph.losses, scale, context) if self.training else None
-        return Inputs(slots, weights, self.weights.constant((float(size),), context), size, signature)
+        weights = self.weights.vector(graph.losses, result.scale, context) if self.training else None
+        samples = self.weights.constant((float(size),), context)
+        return Inputs(slots, weights, samples, size, result.batch.axis, signature)
 
     def _add(self, computed: Sequence[tuple[StepGraph, LossOutputs]], scale: Scale, batch: Batch) -> None:
         sums = self.figures.sums

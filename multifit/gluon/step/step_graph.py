@@ -91,8 +91,7 @@ class StepGraphs:
         outputs: dict[str, Array] = {}
         if not self._joined:
             outputs = self._network(slots)
-            self.forms.begin(size, axis)
-            self.forms.check_outputs(outputs)
+            self.forms.check_outputs(outputs, size, axis)
         graph = self._by_signature.get((signature, size))
         if graph is None:
             shapes = outputs or self._shapes(slots)
@@ -116,8 +115,7 @@ class StepGraphs:
         `outputs` are the net's, on one device, and ``inputs_of(graph)`` returns what the graph takes. Raises
         SpecError if the graph must be traced, but cannot be.
         """
-        self.forms.begin(size, axis)
-        self.forms.check_outputs(outputs)
+        self.forms.check_outputs(outputs, size, axis)
         graph = self._new(outputs, slots)
         inputs = inputs_of(graph)
         result = graph.run_operators(outputs, inputs)
@@ -247,13 +245,14 @@ class Inputs(NamedTuple):
     """A device's samples of a batch.
 
     These are the arrays of the slots; the weights of the losses, None when evaluating; the number of samples
-    as an array of shape (1,), and as a number; and the signature of the slots.
+    as an array of shape (1,), and as a number; their axis; and the signature of the slots.
     """
 
     slots: Mapping[str, Any]
     weights: Any
     size: Any
     samples: int
+    axis: int
     signature: Hashable
 
 
@@ -319,7 +318,8 @@ class StepGraph:
     def run_operators(self, outputs: Mapping[str, Array], inputs: Inputs) -> LossOutputs:
         """Compute everything from the net's outputs, operator by operator."""
         arrays = by_reference(outputs, inputs.slots)
-        result = self.losses(mx.nd, arrays, inputs.weights, inputs.size)
+        example = Example(inputs.samples, inputs.axis)
+        result = self.losses(mx.nd, arrays, inputs.weights, inputs.size, example)
         result.outputs.update(outputs)
         return result
 
@@ -354,7 +354,8 @@ class StepGraph:
             self._network.release_graph()
         of_task, repeats = self._separation.tasks, self._separation.repeats
         shapes = [array.shape for array in arrays if array is not None]
-        function = partial(self._function, names, full, weighted, shapes, inputs.samples)
+        example = partial(Example, inputs.samples, inputs.axis)
+        function = partial(self._function, names, full, weighted, shapes, example)
         common = function, self._all_parameters, inputs.signature
         # whether a single objective is differentiated, and the net is part of the graph
         is_one = weighted and self.joined and self.losses.terms and self._separation.objective_form != APART
@@ -376,24 +377,23 @@ class StepGraph:
         full: bool,
         weighted: bool,
         shapes: Sequence[Shape],
-        samples: int,
+        example: Callable[[Mapping[str, Shape]], Example],
         F: Any,
         size: Any,
         *arrays: Any,
     ) -> list[Any]:
         """Return the graph's outputs as symbols, and fill in their `names`.
 
-        `shapes` are those of the arrays of a batch, and `samples` is its number of samples.
+        `shapes` are those of the arrays of a batch, which `example` takes by symbol.
         """
         symbols = [size, *(array for array in arrays if array is not None)]
         known = {symbol.name: shape for symbol, shape in zip(symbols, shapes)}
-        example = Example(known, samples)
         weights, arrays = (arrays[0], arrays[1:]) if weighted else (None, arrays)
         slots = dict(zip(self._slots, arrays))
         outputs: Mapping[str, Any] = dict(zip(self._outputs_read, arrays[len(self._slots) :]))
         if self.joined:
             outputs = self._network.symbols([slots[name] for name in self._network.spec.inputs])
-        losses = self.losses(F, by_reference(outputs, slots), weights, size, example)
+        losses = self.losses(F, by_reference(outputs, slots), weights, size, example(known))
         apart = self._separation.objective_form == APART
         results = {} if apart or not losses.objectives else {"objective": losses.objectives[self.losses.keys]}
         if losses.statistics is not None:
