@@ -44,9 +44,9 @@ def launch(kind: str, size: int, *command: str, limit: float = 120, **variables:
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
         commands = [(python, {**meeting, **rank, **environment}) for rank in ranks]
     else:
-        engine = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(size)]
+        runner = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(size)]
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
-        commands = [([*engine, *python], {**environment, "PATH": path})]
+        commands = [([*runner, *python], {**environment, "PATH": path})]
     with started(commands) as processes:
         deadline = time.monotonic() + limit
         outputs = []

@@ -111,8 +111,8 @@ estimator.fit(data, epochs=1000, event_handlers=[Fails()])
 @pytest.mark.parametrize("engine", ["mxnet", "torch"])
 def test_a_rank_that_fails_ends_the_run_with_its_error_in_the_log(engine: str, tmp_path: Path):
     (tmp_path / "failing.py").write_text(FAILING)
-    engine = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*engine, str(tmp_path / "failing.py"), engine]
+    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*runner, str(tmp_path / "failing.py"), engine]
     job = subprocess.run(
         ["env", f"PYTHONPATH={ROOT}", "OMP_NUM_THREADS=1", *command],
         timeout=120,

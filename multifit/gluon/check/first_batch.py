@@ -73,8 +73,8 @@ def _check_loss(
 ) -> tuple[list[Problem], bool]:
     """Check a loss; cast the labels with whose dtypes it cannot run, from this batch on.
 
-    Returns what :func:`inspect_term` returns. Labels with a declared dtype stay as they are, and so do inputs,
-    unless the net needs them cast too.
+    Returns what :func:`inspect_term` returns. Labels with a declared dtype stay as they are, and so do
+    inputs, unless the net needs them cast too.
     """
 
     def check(casts: Sequence[str] = ()) -> tuple[list[Problem], bool]:
