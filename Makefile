@@ -12,7 +12,7 @@ TORCHED := .venv-torch
 TORCH_ONLY := .venv-torch-only$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 TORCH ?=
 # Tests that need no MXNet, for `make torch-only`
-NEUTRAL := arguments checkpoints files history layering output plan plots signatures state tables taskfile triggers
+NEUTRAL := arguments checkpoints files history layering output plan plots signatures state sums tables taskfile triggers
 OF_HANDLERS := checkpoint defaults early_stopping metric printing stopping validation
 WITHOUT_MXNET := tests/torch/native tests/balance tests/checks tests/report tests/sampling/test_samplings.py \
 	tests/spec/test_specs.py tests/spec/test_task.py tests/distributed/test_connect.py \

@@ -27,9 +27,7 @@ class MissingLabels(ABC):
     and dtypes that batches have shown, and is kept up to date.
     """
 
-    full: Callable[
-        ..., Any
-    ]  # ``full(shape, value, dtype=dtype)`` returns an array that is filled with a value
+    full: Callable[..., Any]  # ``full(shape, value, dtype=dtype)`` returns an array of one value
     can_represent: Callable[[Any, float], bool]  # whether a dtype has a value, as a real one after rounding
     dtype_name: Callable[[Any], str]  # the name of a dtype, such as float32
 
@@ -108,7 +106,7 @@ class MissingLabels(ABC):
                 return values != missing
             return self.constant(values, 1)  # libraries would round `missing`, and find another number
         mask, shape = slots[missing], values.shape
-        if mask is None:
+        if mask is None:  # of a batch that nothing but predictions use
             return self.constant(values, 0)
         if math.prod(mask.shape) == math.prod(shape):
             return (mask != 0).reshape(shape)

@@ -224,6 +224,7 @@ def test_a_mask_that_is_none_leaves_all_samples_out() -> None:
         estimator.evaluate(batches, []) for batches in ([(x, a, known)], [(x, a, known), (x, a, None)])
     )
     assert twice == pytest.approx({**once, "coverage_a": once["coverage_a"] / 2})
+    assert MultiEstimator(net, spec).predict([(x, a, None)])["y"].shape == (6, 2)  # no mask is known yet
 
 
 def test_sequences_count_as_a_whole() -> None:
