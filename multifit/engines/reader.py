@@ -10,7 +10,7 @@ import numpy as np
 
 from ..checks import loader_problems, no_batch_problems
 from ..distributed import WAY_OUT, Sharded, World, unwrapped
-from ..errors import DataError, raise_problems
+from ..errors import DataError, raise_problems, user_code
 from ..protocols import Loader
 from ..sampling import TaskLoaders
 from .batch import CurrentShare, ReadShare, Slice, arrays_in, as_numpy
@@ -81,8 +81,9 @@ class Reader:
         if not isinstance(data, TaskLoaders):  # several loaders were checked one by one
             raise_problems(loader_problems(what, data, once=True))
         batches = self.iterate(data, number)
-        for first in batches:
-            return first, chain([first], batches)
+        with user_code(lambda: what):
+            for first in batches:
+                return first, chain([first], batches)
         raise DataError(no_batch_problems(what))
 
     def workers(self, data: Any) -> int:

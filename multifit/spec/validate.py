@@ -160,7 +160,9 @@ def _class_weights(term: Term) -> Iterator[str]:
         return
     if not term.labels:
         yield f"{where} need a label that holds class indices, and the loss takes none; name it with labels="
-    elif not isinstance(weights, (Mapping, list, tuple)) or not weights or weights == (0,) * len(weights):
+    elif not (isinstance(weights, Mapping) and weights) and not (
+        isinstance(weights, tuple) and any(not is_finite_number(weight) or weight for weight in weights)
+    ):
         near = suggest(weights, [BALANCED])
         valid = f'give "{BALANCED}", a number for each class, or {{class: number}}; not all may be 0'
         yield f"{where} is {shown(weights)}{near}; {valid}"

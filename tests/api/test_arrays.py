@@ -94,6 +94,24 @@ def test_an_input_may_be_none(devices: list, hybrid: bool, arrays: Any) -> None:
     assert estimator.predict(batch)["y"].shape == (20, 1)
 
 
+class Unused(gluon.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = gluon.nn.Dense(1, in_units=6)
+
+    def hybrid_forward(self, F: Any, data: Any, more: Any) -> Any:
+        return self.head(data)
+
+
+@two_settings
+def test_an_input_may_be_unused(devices: list, hybrid: bool, arrays: Any) -> None:
+    spec = TaskSpec(inputs=["data", "more"], outputs=["y"], labels=["y"], losses={"y": L2})
+    estimator = MultiEstimator(hybridized(Unused(), hybrid), spec, context=devices)
+    batch = {"data": arrays["image"], "more": arrays["image"], "y": arrays["size"]}
+    history = estimator.fit([batch] * 2, epochs=2)
+    assert history["train_loss"][1] < history["train_loss"][0]
+
+
 class Record:
     """A batch of a type of the user's own."""
 

@@ -1,10 +1,12 @@
 """check() and the first step of fit(): everything is checked, nothing moves, nothing runs twice."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import mxnet as mx
 import numpy as np
+import pytest
 from mxnet import gluon
 
 import multifit
@@ -58,6 +60,16 @@ def test_training_after_a_check_is_as_without(batches: Any) -> None:
         runs.append((dict(estimator.fit(batches, batches, epochs=2)), net))
     assert runs[0][0] == runs[1][0]
     assert_unchanged(runs[1][1], snapshot(runs[0][1]))
+
+
+def test_a_loader_that_fails_is_named(batches: Any) -> None:
+    def broken() -> Iterator[Any]:
+        raise OSError("the disk is gone")
+        yield
+
+    with pytest.raises(OSError, match="the disk is gone") as raised:
+        MultiEstimator(two_heads(), two_head_spec()).check(broken())
+    assert raised.value.__notes__ == ["raised in data"]
 
 
 def test_check_leaves_no_figures_behind_and_returns_the_plan(batches: Any) -> None:

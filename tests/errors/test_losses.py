@@ -38,6 +38,8 @@ FAULTS = [
     fault("a negative class weight", lambda s: s.with_loss(CE(), class_weights=[1, -2, float("nan")]),
         'losses["digit"]: class_weights[1] is -2.0; it must be a finite number of at least 0',
         "class_weights[2] is nan"),
+    fault("a matrix of class weights", lambda s: s.with_loss(CE(), class_weights=np.ones((2, 3))),
+        'losses["digit"]: class_weights[0] is array([1., 1., 1.]); it must be a finite number of at least 0'),
     fault("a class that is no index", lambda s: s.with_loss(CE(), class_weights={"one": 2}),
         "losses[\"digit\"]: class_weights has the key 'one'; keys are class indices, whole numbers from 0"),
     fault("too few class weights", lambda s: s.with_loss(CE(), class_weights=[1, 2]),

@@ -95,10 +95,10 @@ forms = st.tuples(st.builds("batch.{}".format, batch), st.sampled_from(sorted(BA
 def _case(
     what: st.SearchStrategy[str], change: st.SearchStrategy[Any], most: int = 3
 ) -> st.SearchStrategy[Case]:
-    return st.builds(Case, what, st.lists(change.map(_quick), min_size=1, max_size=most).map(tuple))
+    return st.builds(Case, what, st.lists(change.map(quick), min_size=1, max_size=most).map(tuple))
 
 
-def _quick(change: tuple[str, Any]) -> tuple[str, Any]:
+def quick(change: tuple[str, Any]) -> tuple[str, Any]:
     """Return a change without a number of batches or epochs that would take long, and rightly so."""
     place, number = change
     lengthy = number == Named("!10**400") or (isinstance(number, int) and number > 3)

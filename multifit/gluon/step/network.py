@@ -205,7 +205,9 @@ class Network:
         """Return the shapes of the outputs for slots without running the net; None if they are not known."""
         pairs = zip(self._traced_inputs, (slots[name] for name in self.spec.inputs))
         shapes = {symbol.name: array.shape for symbol, array in pairs if array is not None}
-        inferred = mx.sym.Group(self.traced_symbols).infer_shape_partial(**shapes)[1]
+        group = mx.sym.Group(self.traced_symbols)
+        used = {name: shapes[name] for name in group.list_inputs() if name in shapes}
+        inferred = group.infer_shape_partial(**used)[1]
         outputs: dict[str, Unknown] = self._pick(regroup(self._structure, map(Unknown, inferred)))
         for name, output in outputs.items():
             output.dtype = self._dtypes[name]
