@@ -12,11 +12,11 @@ TORCHED := .venv-torch
 TORCH_ONLY := .venv-torch-only$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 TORCH ?=
 # Tests that need no MXNet, for `make torch-only`
-NEUTRAL := arguments checkpoints files history layering output plan plots signatures state sums tables taskfile triggers
-OF_HANDLERS := checkpoint defaults early_stopping metric printing stopping validation
-WITHOUT_MXNET := tests/torch/native tests/balance tests/checks tests/report tests/sampling/test_samplings.py \
-	tests/spec/test_specs.py tests/spec/test_task.py tests/distributed/test_connect.py \
-	$(NEUTRAL:%=tests/test_%.py) $(OF_HANDLERS:%=tests/handlers/test_%.py)
+OF_HANDLERS := checkpoint defaults early_stopping history metric plots printing state stopping triggers validation
+WITHOUT_MXNET := tests/torch/native tests/balance tests/spec tests/cli/test_diagram.py tests/cli/test_page.py \
+	tests/cli/test_runs.py tests/cli/test_taskfile.py tests/sampling/test_samplings.py \
+	tests/distributed/test_connect.py tests/engines/test_sums.py tests/utils tests/test_checkpoints.py \
+	tests/test_layering.py $(OF_HANDLERS:%=tests/handlers/test_%.py)
 # The Python of `make gpu`, which has torch
 GPU_PYTHON ?= $(or $(wildcard $(TORCHED)/bin/python),python3)
 

@@ -46,7 +46,7 @@ setup(
     packages=find_packages(include=["multifit", "multifit.*"]),
     package_data={
         "multifit": ["__init__.pyi", "py.typed", "cli/new_task*.txt"],
-        "multifit.report": ["templates/*"],
+        "multifit.cli": ["templates/*"],
     },
     # mxnet is an extra: its builds for CPU and GPU have different names. The pins of numpy belong to it.
     install_requires=[

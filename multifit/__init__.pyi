@@ -2,12 +2,10 @@
 
 from . import loggers, losses, metrics, schedules
 from .array_batches import batches
-from .delta_m import DeltaM
+from .cli.html_page import write_report
 from .distributed import Sharded, World, connect
 from .engines.batch import Shards
-from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
-from .events import Handler, Priority
 from .handlers import (
     CheckpointHandler,
     CutMix,
@@ -32,12 +30,14 @@ from .handlers import (
     ValidationHandler,
     WeightAveraging,
 )
-from .history import History
-from .report import write_report
+from .handlers.delta_m import DeltaM
+from .handlers.handler import Handler, Priority
+from .handlers.history import History
+from .handlers.state import RunState
+from .handlers.triggers import Every
 from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from .spec.plan import Plan
-from .state import RunState
-from .triggers import Every
+from .utils.errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .version import __version__ as __version__
 
 __all__ = [

@@ -4,8 +4,8 @@ import os
 import sys
 
 from .distributed import local_size
-from .output import Output
-from .threads import VARIABLES, usable_cores
+from .utils.output import Output
+from .utils.threads import VARIABLES, usable_cores
 
 INTERRUPTED = 130  # the status that shells give a program that SIGINT, signal 2, has ended
 

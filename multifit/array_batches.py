@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from .arguments import Count, checked, one_of
-from .checks import describe
-from .errors import Problem, last_line, quoted, raise_problems, suggest
-from .protocols import Numbers
+from .spec.checks import describe
+from .utils.arguments import Count, checked, one_of
+from .utils.errors import Problem, raise_problems
+from .utils.protocols import Numbers
+from .utils.text import last_line, quoted, suggest
 
 OPTIONS = ("batch_size", "shuffle", "last_batch")
 ENCODE = 'frame["x"].astype("category").cat.codes or pandas.get_dummies(frame)'

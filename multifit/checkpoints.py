@@ -2,7 +2,7 @@
 
 This module does not know what is in a checkpoint. The caller fills a folder when writing; a reader gets the
 newest folder whose files are exactly what was written. Only one process at a time may write to a folder of
-checkpoints: see :mod:`multifit.locks`.
+checkpoints: see :mod:`multifit.utils.locks`.
 """
 
 import hashlib
@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from .errors import limited
-from .files import flush, sha256
+from .utils.files import flush, sha256
+from .utils.text import limited
 
 CHECKPOINTS, MANIFEST = "checkpoints", "manifest.json"
 VERSION = 1  # the format of all files of a checkpoint

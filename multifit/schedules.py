@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from .arguments import (
+from .handlers.state import RunState
+from .utils.arguments import (
     Count,
     FromZero,
     NotNegative,
@@ -25,8 +26,7 @@ from .arguments import (
     checked,
     checked_value,
 )
-from .protocols import Schedule
-from .state import RunState
+from .utils.protocols import Schedule
 
 __all__ = ["OneCycle", "WarmUp", "piecewise", "ramp"]
 

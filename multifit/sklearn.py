@@ -14,15 +14,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .arguments import known_arguments
 from .array_batches import batches
 from .engines import library_of
-from .errors import SpecError, quoted, shown
 from .estimator import MultiEstimator
-from .events import checked_handlers
 from .handlers import ProgressBar
-from .seeding import preserve_rng, seed_everything
+from .handlers.checked_handlers import checked_handlers
 from .spec import TrainerSpec
+from .utils.arguments import known_arguments
+from .utils.errors import SpecError
+from .utils.seeding import preserve_rng, seed_everything
+from .utils.text import quoted, shown
 
 __all__ = ["MultiEstimatorClassifier", "MultiEstimatorRegressor"]
 

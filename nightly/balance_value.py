@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from multifit import LoggingHandler, MultiEstimator, ProgressBar, balance
-from multifit.delta_m import delta_m
-from multifit.files import atomic_write
-from multifit.tables import table
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
+from multifit.handlers.delta_m import delta_m
+from multifit.utils.files import atomic_write
+from multifit.utils.tables import table
 
 import mxnet as mx  # isort: skip
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from multifit.errors import quoted
 from multifit.torch.devices import device_of
+from multifit.utils.text import quoted
 
 from .benchmarks.child import Child
 from .benchmarks.engines import HAND, LIMIT, opened, turn_of

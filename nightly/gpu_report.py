@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multifit.files import atomic_write
+from multifit.utils.files import atomic_write
 
 from .benchmarks.results import Row, markdown, table_lines
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import multifit
-from multifit.files import atomic_write
+from multifit.utils.files import atomic_write
 
 import mxnet  # isort: skip
 import numpy  # isort: skip

@@ -11,7 +11,7 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import Sum
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.compare import assert_same_parameters
 from tests.common.hand_loop import SILENT, train_by_hand, trainer_of
 from tests.common.random_graphs import SHAPE, Graph, random_graph

@@ -18,8 +18,8 @@ from gluoncv.model_zoo import get_model
 from gluonnlp.model import BERTEncoder, BERTModel
 from gluonnlp.model.language_model import AWDRNN
 
-from multifit.seeding import seed_everything
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
+from multifit.utils.seeding import seed_everything
 from tests.torch.from_gluon.graphs import Traced, assert_graph_agrees, traced_graphs
 
 ROOT = Path(__file__).parents[1]

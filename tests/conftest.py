@@ -11,8 +11,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest  # noqa: E402
 
-from multifit import threads  # noqa: E402
-from multifit.seeding import seed_everything  # noqa: E402
+from multifit.utils import threads  # noqa: E402
+from multifit.utils.seeding import seed_everything  # noqa: E402
 
 
 def pytest_collection_finish() -> None:

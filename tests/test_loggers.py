@@ -15,7 +15,7 @@ import pytest
 from mxnet import gluon
 
 from multifit import LogTo, MultiEstimator, ProgressBar, loggers
-from multifit.plots import new_figure
+from multifit.handlers.plots import new_figure
 
 DATA = [(np.ones((4, 3), "float32"), np.zeros(4, "float32"))] * 2
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..protocols import Numbers
-from ..state import RunState
+from ..utils.protocols import Numbers
 from .means import Means, Sums, measured_rows, weight_figure
 from .protocol import Balance, Measured, State, measured_losses
 from .tasks import Tasks, tasks_of
 from .weighing import ask, shape_of_numbers, weigh_losses
 
 if TYPE_CHECKING:
+    from ..handlers.state import RunState
     from ..spec import TaskSpec
 
 Self = TypeVar("Self", bound="Balancer")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from ..distributed import World
-from ..errors import SpecError, limited, suggest
-from ..protocols import Numbers
-from ..state import RunState
+from ..utils.errors import SpecError
+from ..utils.protocols import Numbers
+from ..utils.text import limited, suggest
 from .balancer import Arrays, Balancer
 from .means import GradientFigures, Means
 from .protocol import GramianMethod
@@ -23,6 +23,7 @@ from .tasks import Tasks
 from .weighing import weigh_gradients
 
 if TYPE_CHECKING:
+    from ..handlers.state import RunState
     from ..spec import TaskSpec
 
 NOTHING_SHARED = (

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..arguments import NotNegative, Positive, Seed, checked, known_arguments, one_of
-from ..protocols import Numbers
+from ..utils.arguments import NotNegative, Positive, Seed, checked, known_arguments, one_of
+from ..utils.protocols import Numbers
 from .protocol import GramianMethod, Measured, State, options_of
 from .solvers import equal_projections, projected, rank, regularized, shortest
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..arguments import Count, NotNegative, Positive, Seed, checked
-from ..protocols import Numbers
+from ..utils.arguments import Count, NotNegative, Positive, Seed, checked
+from ..utils.protocols import Numbers
 from .protocol import LARGEST, LossMethod, Measured, State
 from .solvers import OPTIMIZERS, descended, started
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..protocols import Array, Numbers
+from ..utils.protocols import Array, Numbers
 from .protocol import PULL_APART
 
 CHUNK = 64  # batches whose figures are computed at once, which takes as long as for a single batch

@@ -6,8 +6,8 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..arguments import Count, Share, Valid, all_positive, checked_value, known_arguments, one_of
-from ..protocols import Numbers
+from ..utils.arguments import Count, Share, Valid, all_positive, checked_value, known_arguments, one_of
+from ..utils.protocols import Numbers
 
 LARGEST = 1e300  # a loss beyond it, or NaN, is not finite
 PULL_APART = -0.1  # two tasks whose gradients have a cosine below it are said to pull apart, or to conflict

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import one_of
-from ..protocols import Numbers
+from ..utils.arguments import one_of
+from ..utils.protocols import Numbers
 from .protocol import Measured, State
 
 # Eigenvalues of cosines below this share of the largest are rounding: the sum of a million products in

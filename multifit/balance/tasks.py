@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..errors import Problem, quoted, raise_problems, shown, suggest
-from ..protocols import Numbers
+from ..utils.errors import Problem, raise_problems
+from ..utils.protocols import Numbers
+from ..utils.text import quoted, shown, suggest
 from .means import gradient_figures, weight_figure
 from .protocol import Balance
 

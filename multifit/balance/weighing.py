@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SpecError, counted, shown, user_code
-from ..protocols import Numbers
+from ..utils.errors import SpecError, user_code
+from ..utils.protocols import Numbers
+from ..utils.text import counted, shown
 from .protocol import Balance, GramianMethod, Measured, State
 
 SMOOTHED = "smoothed weights"  # what is remembered for the option `smooth`, beside what the method remembers

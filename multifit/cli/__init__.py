@@ -9,10 +9,11 @@ from contextlib import suppress
 from importlib import import_module, metadata
 
 from .. import __version__
-from ..errors import CLEAR, shown
-from ..files import OF_DISK
-from ..taskfile import UsageError
+from ..utils.errors import CLEAR
+from ..utils.files import OF_DISK
+from ..utils.text import shown
 from .common import place_in, raised_by_multifit
+from .taskfile import UsageError
 
 __all__ = ["main"]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..distributed.log_once import get_logger
 from ..engines import AUTO, CUDA_GRAPHS, ENGINES
-from ..log_once import get_logger
-from ..output import write_error
-from ..taskfile import UsageError
+from ..utils.output import write_error
+from .taskfile import UsageError
 
 NO = "no"  # neither compiles nor captures
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..delta_m import baseline_values, delta_m, read_figures
-from ..errors import quoted
-from ..history import figure_text
-from ..tables import table
-from ..taskfile import as_usage_error
+from ..handlers.delta_m import baseline_values, delta_m, read_figures
+from ..handlers.history import figure_text
+from ..utils.tables import table
+from ..utils.text import quoted
 from .common import print_result
+from .taskfile import as_usage_error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,10 +2,10 @@
 
 import argparse
 
-from ..tables import table
-from ..taskfile import UsageError
+from ..utils.tables import table
 from .common import add_trained_arguments, print_result, quiet
 from .task import trained_run
+from .taskfile import UsageError
 
 add_arguments = add_trained_arguments
 

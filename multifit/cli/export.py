@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from ..engines import FORMATS
 from ..estimator.run_folder import EXPORT
-from ..taskfile import as_usage_error
 from .common import add_trained_arguments, quiet
 from .task import trained_run
+from .taskfile import as_usage_error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ import os
 import shlex
 from pathlib import Path
 
-from ..files import atomic_write
-from ..taskfile import UsageError
+from ..utils.files import atomic_write
+from .taskfile import UsageError
 
 # text files, as this folder imports neither mxnet nor torch
 TEMPLATES = {name: Path(__file__).with_name(f"{name}.txt") for name in ("new_task", "new_task_torch")}

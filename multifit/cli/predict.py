@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..estimator.run_folder import PREDICTIONS, draw
-from ..taskfile import UsageError
 from .common import add_trained_arguments, place_in, print_result, quiet
 from .task import Task, trained_run
+from .taskfile import UsageError
 
 MAX_LENGTH = 60  # characters of an input that are printed before its prediction
 

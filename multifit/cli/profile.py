@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from ..files import atomic_write
+from ..utils.files import atomic_write
 from .common import add_task_arguments, count, print_result, quiet
 from .task import Choices, Task
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from socket import gethostname
 from tempfile import TemporaryDirectory
 
-from ..arguments import checked_value
 from ..distributed import KINDS, World, connect
 from ..distributed.connect import Seconds
-from ..errors import PeerError
+from ..distributed.log_once import get_logger
 from ..estimator.run_folder import RANKS
 from ..handlers.printing import FORMAT
-from ..log_once import get_logger
-from ..taskfile import as_usage_error
+from ..utils.arguments import checked_value
+from ..utils.errors import PeerError
+from .taskfile import as_usage_error
 
 
 def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:

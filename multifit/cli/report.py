@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from ..files import atomic_write
-from ..report import page, read_run
-from ..taskfile import UsageError, as_usage_error
+from ..utils.files import atomic_write
+from .html_page import page
+from .runs import read_run
+from .taskfile import UsageError, as_usage_error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

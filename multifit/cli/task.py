@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..arguments import Count, checked_value
-from ..checks import one_shot
 from ..distributed import ALONE, World
 from ..engines import AUTO, choose_engine, engine_module, library_of, precision_name
-from ..errors import reason
 from ..estimator import MultiEstimator
 from ..estimator.run_folder import HISTORY, PARAMETERS, RunRecord, read_record, run_plots
-from ..events import checked_handlers
-from ..history import History
-from ..seeding import mixed, seed_everything
+from ..handlers.checked_handlers import checked_handlers
+from ..handlers.history import History
+from ..spec.checks import one_shot
 from ..spec.plan import Plan
 from ..spec.restrict import restricted
 from ..spec.terms import task_slots
-from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
+from ..utils.arguments import Count, checked_value
+from ..utils.seeding import mixed, seed_everything
+from ..utils.text import reason
 from .common import NO
+from .taskfile import Resolver, TaskFile, UsageError, as_usage_error
 
 WANTED = "pictures() must return a dict of matplotlib figures by file name"
 FUNCTION = 3  # a stream of random numbers besides those of gluon/

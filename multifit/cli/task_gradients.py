@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..events import Handler
-from ..protocols import MultiEstimator, Numbers
-from ..seeding import mixed, seed_operators
+from ..handlers.handler import Handler
+from ..handlers.state import RunState
 from ..spec import TaskSpec
 from ..spec.terms import changed
-from ..state import RunState
+from ..utils.protocols import MultiEstimator, Numbers
+from ..utils.seeding import mixed, seed_operators
 
 Gradients = dict[str, Numbers]
 """By parameter, flat, in float64."""

@@ -14,16 +14,17 @@ from ..balance.compared import ChosenParameters
 from ..balance.means import cosine_figure
 from ..balance.protocol import PULL_APART
 from ..distributed import ALONE
-from ..errors import SpecError, counted, limited, quoted
 from ..estimator import MultiEstimator
 from ..handlers import LoggingHandler, ProgressBar
 from ..sampling import RoundRobin
 from ..spec import TaskSpec, TrainerSpec
-from ..tables import table
-from ..taskfile import UsageError
+from ..utils.errors import SpecError
+from ..utils.tables import table
+from ..utils.text import counted, limited, quoted
 from .common import add_task_arguments, count, print_result, quiet
 from .task import Choices, Task
 from .task_gradients import Summary, TaskGradients
+from .taskfile import UsageError
 
 OPPOSED = 0.25  # methods have helped where the sum's step goes against a task in more than these batches
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other

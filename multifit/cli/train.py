@@ -8,19 +8,19 @@ from pathlib import Path
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..distributed import World
-from ..errors import counted, shown
+from ..distributed.log_once import get_logger
 from ..estimator.run_folder import RECORD, RunRecord, RunWriter, is_unused, read_record, remove_run, written
-from ..events import unwrapped
 from ..handlers import CheckpointHandler, LoggingHandler, ProgressBar
-from ..history import LAST_EPOCH_HEADERS, History, last_epoch_rows, over_seeds, seed_folders
-from ..locks import locked
-from ..log_once import get_logger
-from ..tables import table
-from ..taskfile import UsageError, as_usage_error
-from ..triggers import Every
+from ..handlers.handler import unwrapped
+from ..handlers.history import LAST_EPOCH_HEADERS, History, last_epoch_rows, over_seeds, seed_folders
+from ..handlers.triggers import Every
+from ..utils.locks import locked
+from ..utils.tables import table
+from ..utils.text import counted, shown
 from .common import add_task_arguments, count, quiet
 from .ranks import add_distributed_arguments, connected, first_shows
 from .task import Choices, Task, output_folder
+from .taskfile import UsageError, as_usage_error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

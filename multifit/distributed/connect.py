@@ -7,8 +7,9 @@ from importlib import import_module
 from threading import TIMEOUT_MAX
 from typing import Annotated, NamedTuple
 
-from ..arguments import bounds, checked, one_of
-from ..errors import PeerError, last_line
+from ..utils.arguments import bounds, checked, one_of
+from ..utils.errors import PeerError
+from ..utils.text import last_line
 from .world import ALONE, World
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PeerError, last_line
+from ..utils.errors import PeerError
+from ..utils.text import last_line
 
 Vector = np.ndarray[Any, np.dtype[Any]]
 SHOWN = 150  # characters of a library's error

@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..checks import describe
-from ..errors import DataError, Problem, SpecError
-from ..protocols import Shape
 from ..spec import LabelSpec, TaskSpec
+from ..spec.checks import describe
 from ..spec.names import NAN, listed
 from ..spec.parsing import is_missable, presence
 from ..spec.terms import Term
 from ..spec.validate import BALANCED
+from ..utils.errors import DataError, Problem, SpecError
+from ..utils.protocols import Shape
 
 KnownLabels = dict[str, tuple[Shape, Any]]
 """The shape and the dtype of each label that may be missing, in the last batch that had it."""

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..protocols import Array, Numbers
 from ..spec.names import Ref
 from ..spec.terms import Taker, Term
+from ..utils.protocols import Array, Numbers
 
 
 class Arrays(ABC):

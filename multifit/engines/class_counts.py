@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import one_shot
 from ..distributed import unwrapped
-from ..errors import DataError
-from ..log_once import LogOnce
+from ..distributed.log_once import LogOnce
 from ..sampling import TaskBatch, TaskLoaders
-from ..seeding import preserve_rng
+from ..spec.checks import one_shot
 from ..spec.parsing import presence
 from ..spec.terms import Term
 from ..spec.validate import BALANCED
-from ..stages import TRAIN
+from ..utils.errors import DataError
+from ..utils.seeding import preserve_rng
+from ..utils.stages import TRAIN
 from .batch import as_numpy
 from .loaders import loaders_of
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ..checks.trainers import bound_problems, window_problems
-from ..errors import DataError, Problem, raise_problems
 from ..sampling import TaskBatch
-from ..seeding import preserve_rng
+from ..spec.checks.trainers import bound_problems, window_problems
 from ..spec.plan import LoaderPlan
-from ..stages import EVALUATE, TRAIN
+from ..utils.errors import DataError, Problem, raise_problems
+from ..utils.seeding import preserve_rng
+from ..utils.stages import EVALUATE, TRAIN
 from .first_batches import FirstBatches, Peeked
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"

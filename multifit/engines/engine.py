@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..distributed import World
-from ..errors import raise_problems
-from ..events import NO_HOOKS, TrainingHooks
-from ..log_once import LogOnce
-from ..protocols import Array, BatchResult, Numbers
+from ..distributed.log_once import LogOnce
+from ..handlers.dispatcher import NO_HOOKS, TrainingHooks
+from ..handlers.state import RunState
 from ..sampling import TaskLoaders
-from ..seeding import preserve_rng
 from ..spec.plan import Plan
-from ..stages import EVALUATE, TRAIN
-from ..state import RunState
+from ..utils.errors import raise_problems
+from ..utils.protocols import Array, BatchResult, Numbers
+from ..utils.seeding import preserve_rng
+from ..utils.stages import EVALUATE, TRAIN
 from .arrays import Arrays
 from .class_counts import balance_classes
 from .dry_run import measured_apart

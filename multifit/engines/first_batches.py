@@ -4,15 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from ..checks import describe, one_shot
-from ..errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest, user_code
 from ..sampling import LoaderCounts, TaskBatch, TaskLoaders
-from ..seeding import preserve_rng
 from ..spec import TaskSpec
+from ..spec.checks import describe, one_shot
 from ..spec.parsing import is_missable
 from ..spec.plan import LoaderPlan
 from ..spec.terms import TaskSlots, slots_of, task_slots, with_optional
-from ..stages import TRAIN
+from ..utils.errors import DataError, Problem, SpecError, raise_problems, user_code
+from ..utils.seeding import preserve_rng
+from ..utils.stages import TRAIN
+from ..utils.text import counted, quoted, suggest
 from .batch import Shards, arrays_in
 
 

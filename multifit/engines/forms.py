@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..checks import describe
-from ..errors import SpecError, counted
-from ..protocols import Shape
+from ..spec.checks import describe
 from ..spec.terms import Term
+from ..utils.errors import SpecError
+from ..utils.protocols import Shape
+from ..utils.text import counted
 
 
 class ResultForms:

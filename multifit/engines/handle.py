@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
-from ..arguments import NotNegative, Share, checked_value
-from ..errors import TrainerError, quoted
+from ..utils.arguments import NotNegative, Share, checked_value
+from ..utils.errors import TrainerError
+from ..utils.text import quoted
 
 CONTROLS: dict[str, Any] = {"learning_rate": NotNegative, "weight_decay": NotNegative, "momentum": Share}
 """The controls, and what values they take."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import suggest
 from ..sampling import TaskLoaders
 from ..spec import LossSpec, MetricSpec, TaskSpec
 from ..spec.names import listed
 from ..spec.plan import function_name
 from ..spec.terms import MetricTerm, Term
+from ..utils.text import suggest
 
 Parameters = Mapping[str, tuple[Sequence[int] | None, str]]
 """The shape and the dtype of each parameter; None for a shape that is not known yet."""

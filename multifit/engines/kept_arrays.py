@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..checks import describe
-from ..errors import SpecError
-from ..protocols import Numbers
+from ..spec.checks import describe
+from ..utils.errors import SpecError
+from ..utils.protocols import Numbers
 
 
 class _Piece(NamedTuple):

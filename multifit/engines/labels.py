@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from ..checks import counted_labels_problem, partly_missing_problem
-from ..errors import Problem
 from ..spec import TaskSpec
+from ..spec.checks import counted_labels_problem, partly_missing_problem
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
+from ..utils.errors import Problem
 
 
 @dataclass(frozen=True)

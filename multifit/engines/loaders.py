@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from ..array_batches import ArrayBatches
 from ..distributed import unwrapped
-from ..protocols import Loader
-from ..seeding import state_hash
+from ..utils.protocols import Loader
+from ..utils.seeding import state_hash
 
 # Each module has LOADERS, which reads the loaders of a library; it is imported once the library is.
 MODULES = {"mxnet": "multifit.gluon.data.loaders", "torch": "multifit.torch.loaders"}

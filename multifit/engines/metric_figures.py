@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CLEAR, Problem, SpecError, counted, last_line, raise_problems
-from ..signatures import arity_problem
 from ..spec import MetricSpec, TaskSpec
 from ..spec.names import LABELS, Ref, listed
 from ..spec.parsing import coverage, is_missable, presence
 from ..spec.plan import function_name
 from ..spec.terms import MetricTerm
-from ..stages import EVALUATE, STAGES
+from ..utils.errors import CLEAR, Problem, SpecError, raise_problems
+from ..utils.signatures import arity_problem
+from ..utils.stages import EVALUATE, STAGES
+from ..utils.text import counted, last_line
 from . import scikit
 from .kept_arrays import KeptArrays
 

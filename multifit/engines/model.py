@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..checks.trainers import listing
-from ..errors import Problem, SpecError, shown
 from ..spec import LossSpec, MetricSpec, TaskSpec
+from ..spec.checks.trainers import listing
+from ..utils.errors import Problem, SpecError
+from ..utils.text import shown
 
 
 def default_spec(

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from typing import Any
 
-from ..checks import describe
-from ..checks.trainers import freezing, listing
-from ..log_once import LogOnce
+from ..distributed.log_once import LogOnce
+from ..spec.checks import describe
+from ..spec.checks.trainers import freezing, listing
 from ..spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
-from ..stages import EVALUATE, TRAIN
+from ..utils.stages import EVALUATE, TRAIN
 
 Arrays = Mapping[str, Any]
 

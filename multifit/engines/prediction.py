@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Problem, SpecError, quoted, raise_problems, shown, suggest, user_code
-from ..protocols import Numbers
 from ..spec import TaskSpec
-from ..stages import EVALUATE, TRAIN
+from ..utils.errors import Problem, SpecError, raise_problems, user_code
+from ..utils.protocols import Numbers
+from ..utils.stages import EVALUATE, TRAIN
+from ..utils.text import quoted, shown, suggest
 from .batch import Shards
 from .scikit import softmax
 

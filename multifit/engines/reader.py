@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import loader_problems, no_batch_problems
 from ..distributed import WAY_OUT, Sharded, World, unwrapped
-from ..errors import DataError, raise_problems, user_code
-from ..protocols import Loader
 from ..sampling import TaskLoaders
+from ..spec.checks import loader_problems, no_batch_problems
+from ..utils.errors import DataError, raise_problems, user_code
+from ..utils.protocols import Loader
 from .batch import CurrentShare, ReadShare, Slice, arrays_in, as_numpy
 from .first_batches import Peeked
 from .loaders import has_order, iterate, iterate_from, loaders_of, repeat, replay_epochs

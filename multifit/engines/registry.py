@@ -5,7 +5,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ..errors import SpecError, last_line, quoted, shown, suggest
+from ..utils.errors import SpecError
+from ..utils.text import last_line, quoted, shown, suggest
 
 AUTO = "auto"
 MODULES = {"mxnet": "multifit.gluon.engine", "torch": "multifit.torch.from_gluon.engine"}

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..events import TrainingHooks
+from ..handlers.dispatcher import TrainingHooks
 from ..spec import TaskSpec
 from ..spec.names import listed
 from ..spec.parsing import is_missable, presence

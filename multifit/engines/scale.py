@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arguments import is_finite_number
 from ..distributed import World
-from ..errors import SpecError, shown
+from ..handlers.state import RunState
 from ..spec.terms import Term
 from ..spec.validate import weight_of
-from ..state import RunState
+from ..utils.arguments import is_finite_number
+from ..utils.errors import SpecError
+from ..utils.text import shown
 
 VALID_NORMALIZER = "it must be, or return, {} or a finite number, whose sum is at least 0"
 MAX_SCALES = 64  # that are remembered, by numbers of samples

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import describe, elementwise_problem
-from ..errors import SpecError, quoted, shown, suggest
-from ..signatures import signature_of
+from ..spec.checks import describe, elementwise_problem
+from ..utils.errors import SpecError
+from ..utils.signatures import signature_of
+from ..utils.text import quoted, shown, suggest
 
 PREFIX = "sklearn."
 DIRECTIONS = {"score": "max", "corrcoef": "max", "error": "min", "loss": "min", "deviance": "min"}

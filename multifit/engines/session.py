@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from ..arguments import FromZero, checked_value
 from ..distributed import World
-from ..errors import SpecError
-from ..events import NO_HOOKS, TrainingHooks
+from ..handlers.dispatcher import NO_HOOKS, TrainingHooks
+from ..handlers.state import RunState
 from ..sampling import LoaderCounts, TaskLoaders
 from ..spec import TaskSpec
 from ..spec.parsing import coverage
 from ..spec.terms import TaskSlots, Term, with_optional
-from ..stages import STAGES, TRAIN
-from ..state import RunState
+from ..utils.arguments import FromZero, checked_value
+from ..utils.errors import SpecError
+from ..utils.stages import STAGES, TRAIN
 from .added_slots import BalancedWeights, KnownLabels
 from .reader import Reader
 from .splitter import Seen, Signatures, Splitter, TaskSplitter

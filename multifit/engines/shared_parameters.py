@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..checks import describe
 from ..distributed import World
-from ..errors import DataError, Problem, SpecError, counted, limited, raise_problems
+from ..spec.checks import describe
+from ..utils.errors import DataError, Problem, SpecError, raise_problems
+from ..utils.text import counted, limited
 
 SHOWN = 6  # differences in a message
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Problem, SpecError, counted
-from ..files import read_json
-from ..protocols import Numbers
-from ..seeding import random_state, seed_everything, seed_of_rank, set_random_state
-from ..stages import TRAIN, figure_name
+from ..utils.errors import Problem, SpecError
+from ..utils.files import read_json
+from ..utils.protocols import Numbers
+from ..utils.seeding import random_state, seed_everything, seed_of_rank, set_random_state
+from ..utils.stages import TRAIN, figure_name
+from ..utils.text import counted
 from ..version import installed_versions
 from .identity import Parameters, differences, differing, run_identity
 from .trees import Files, Trees, has_own, write_ranks

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..checks import batch_axis_problems, bind_slots, describe, form_problems, is_masked, slot_problems
-from ..errors import Problem, quoted, raise_problems
-from ..protocols import Shape
 from ..sampling import TaskBatch
 from ..spec import TaskSpec
+from ..spec.checks import batch_axis_problems, bind_slots, describe, form_problems, is_masked, slot_problems
 from ..spec.terms import TaskSlots
+from ..utils.errors import Problem, raise_problems
+from ..utils.protocols import Shape
+from ..utils.text import quoted
 from .added_slots import KnownLabels, MissingLabels
 from .batch import CurrentShare, Shards, arrays_in, names_in, sliced
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..distributed import World
-from ..errors import Problem, raise_problems
 from ..spec import TaskSpec
 from ..spec.names import listed
 from ..spec.terms import Term
-from ..stages import TRAIN
+from ..utils.errors import Problem, raise_problems
+from ..utils.stages import TRAIN
 from .labels import LabelRule
 from .metric_figures import weighted_means
 from .sums import NORM, SAMPLES, WEIGHTED, PassSums

@@ -7,12 +7,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..checks import no_batch_problems
 from ..distributed import World, unwrapped
-from ..errors import DataError, counted
-from ..protocols import Loader
 from ..sampling import TaskBatch, TaskLoaders
-from ..seeding import READ, mixed, preserve_rng, random_state, seed_order, set_random_state, state_hash
+from ..spec.checks import no_batch_problems
+from ..utils.errors import DataError
+from ..utils.protocols import Loader
+from ..utils.seeding import READ, mixed, preserve_rng, random_state, seed_order, set_random_state, state_hash
+from ..utils.text import counted
 from .loaders import has_order, replay_epochs
 
 Read = Callable[..., Iterator[Any]]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ..stages import TRAIN
+from ..utils.stages import TRAIN
 from .result import StepResult
 
 Timer = Callable[..., AbstractContextManager[Any]]

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import compress
 from typing import Any
 
-from ..checks.trainers import AddedBatches, Rhythm, accumulating_problems, declared_rhythm
 from ..distributed import World
-from ..errors import Problem, quoted, raise_problems, suggest
+from ..spec.checks.trainers import AddedBatches, Rhythm, accumulating_problems, declared_rhythm
+from ..utils.errors import Problem, raise_problems
+from ..utils.text import quoted, suggest
 
 Learning = Callable[[str], Iterable[Any]]
 """Returns the parameters that a trainer updates now."""

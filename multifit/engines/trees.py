@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from ..distributed import World
-from ..errors import shown
-from ..files import read_json, write_arrays
-from ..protocols import Numbers
+from ..utils.files import read_json, write_arrays
+from ..utils.protocols import Numbers
+from ..utils.text import shown
 
 Files = dict[str, bytes]
 Add = Callable[[Numbers], int]

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..sampling import TaskBatch
-from ..seeding import preserve_rng, random_state
 from ..spec.terms import Term
-from ..stages import TRAIN
+from ..utils.seeding import preserve_rng, random_state
+from ..utils.stages import TRAIN
 
 END = object()
 

@@ -5,13 +5,14 @@ from copy import deepcopy
 from itertools import islice
 from typing import Any
 
-from ..checks import batch_count, describe, is_array, is_endless, loader_problems, one_shot
 from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..engines.loaders import loaders_of
-from ..errors import Problem, quoted, raise_problems, shown
 from ..sampling import Proportional, Sampling, TaskLoaders
 from ..spec import TaskSpec
+from ..spec.checks import batch_count, describe, is_array, is_endless, loader_problems, one_shot
 from ..spec.terms import task_slots
+from ..utils.errors import Problem, raise_problems
+from ..utils.text import quoted, shown
 
 SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
 

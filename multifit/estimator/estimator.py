@@ -10,23 +10,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..arguments import (
-    Count,
-    FromZero,
-    PathLike,
-    Seed,
-    Valid,
-    checked,
-    checked_value,
-    one_of,
-    with_known_arguments,
-)
 from ..balance import Balance
-from ..batch_pass import run_pass
 from ..checkpoints import best_checkpoint
-from ..checks import batch_count
-from ..delta_m import DELTA_M
 from ..distributed import ALONE, World
+from ..distributed.log_once import LogOnce, get_logger
 from ..engines import (
     AUTO,
     CUDA_GRAPHS,
@@ -41,14 +28,31 @@ from ..engines import (
     engine_module,
     library_of,
 )
-from ..errors import raise_problems
-from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks, checked_handlers
-from ..files import check_folder
+from ..handlers.checked_handlers import checked_handlers
+from ..handlers.delta_m import DELTA_M
+from ..handlers.dispatcher import TrainingHooks
+from ..handlers.handler import EVALUATION_EVENTS, TRAINING_EVENTS
+from ..handlers.history import History
 from ..handlers.interpretation import Interpretation, comparisons
-from ..history import History
-from ..log_once import LogOnce, get_logger
-from ..profiling import Profile, profile
-from ..protocols import (
+from ..handlers.state import RunState
+from ..sampling import Sampling, TaskLoaders
+from ..spec import TaskSpec, TrainerSpec
+from ..spec.checks import batch_count
+from ..spec.plan import Plan
+from ..utils.arguments import (
+    Count,
+    FromZero,
+    PathLike,
+    Seed,
+    Valid,
+    checked,
+    checked_value,
+    one_of,
+    with_known_arguments,
+)
+from ..utils.errors import raise_problems
+from ..utils.files import check_folder
+from ..utils.protocols import (
     Array,
     BatchResult,
     Context,
@@ -62,19 +66,17 @@ from ..protocols import (
     Parameters,
     Trainer,
 )
-from ..rate_search import RateSearch, find_learning_rate
-from ..sampling import Sampling, TaskLoaders
-from ..seeding import preserve_rng, seed_everything
-from ..spec import TaskSpec, TrainerSpec
-from ..spec.plan import Plan
-from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
-from ..state import RunState
-from ..threads import oversubscription
+from ..utils.seeding import preserve_rng, seed_everything
+from ..utils.stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
+from ..utils.threads import oversubscription
+from .batch_pass import run_pass
 from .data import check_data, check_evaluated, each_loader, endless_problems, first_of, rank_problems
 from .fit_loop import FitLoop
 from .fit_setup import fit_events, set_seed, start_together
 from .handler_runner import HandlerRunner
 from .prediction_files import prediction_files
+from .profiling import Profile, profile
+from .rate_search import RateSearch, find_learning_rate
 from .resume import RunCheckpointer
 from .run import Calls, Run
 from .run_folder import RunRecord, run_plots, writing_run

@@ -5,16 +5,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..batch_pass import run_pass
-from ..checks import batch_count, no_batch_problems, one_shot
+from ..distributed.log_once import LogOnce
 from ..engines import Engine, FirstBatches, Peeked
-from ..errors import raise_problems
-from ..events import AFTER_LAST_BATCH, TRAINING_EVENTS
-from ..log_once import LogOnce
-from ..protocols import BatchResult
+from ..handlers.handler import AFTER_LAST_BATCH, TRAINING_EVENTS
 from ..sampling import TaskLoaders
-from ..seeding import set_random_state
-from ..stages import EVALUATE, TRAIN
+from ..spec.checks import batch_count, no_batch_problems, one_shot
+from ..utils.errors import raise_problems
+from ..utils.protocols import BatchResult
+from ..utils.seeding import set_random_state
+from ..utils.stages import EVALUATE, TRAIN
+from .batch_pass import run_pass
 from .data import each_loader
 from .fit_setup import check_monitors
 from .handler_runner import HandlerRunner

@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import one_shot
-from ..delta_m import DELTA_M, DeltaM
 from ..engines import Engine, FirstBatches, Peeked
-from ..errors import Problem, limited, quoted, raise_problems, suggest
-from ..events import EventDispatcher, attribute, handler_name, unwrapped
 from ..handlers import CheckpointHandler, acting_on, validating, with_defaults
+from ..handlers.delta_m import DELTA_M, DeltaM
+from ..handlers.dispatcher import EventDispatcher
+from ..handlers.handler import attribute, handler_name, unwrapped
+from ..handlers.state import RunState
 from ..sampling import TaskLoaders
-from ..seeding import preserve_rng, seed_everything, seed_of_rank
-from ..stages import EVALUATE, TRAIN, figure_name
-from ..state import RunState
+from ..spec.checks import one_shot
+from ..utils.errors import Problem, raise_problems
+from ..utils.seeding import preserve_rng, seed_everything, seed_of_rank
+from ..utils.stages import EVALUATE, TRAIN, figure_name
+from ..utils.text import limited, quoted, suggest
 from .data import check_evaluated
 from .handler_runner import by_name, options_of
 

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..events import EventDispatcher, PassEvents, attribute, handler_name, implements, unwrapped
 from ..handlers import CheckpointHandler, ProgressBar, StoppingHandler
-from ..protocols import Array, MultiEstimator
+from ..handlers.dispatcher import EventDispatcher
+from ..handlers.handler import PassEvents, attribute, handler_name, implements, unwrapped
+from ..utils.protocols import Array, MultiEstimator
 
 
 def by_name(handlers: Iterable[Any]) -> dict[str, Any]:

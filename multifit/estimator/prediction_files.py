@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..errors import DataError
-from ..files import check_folder, flush
+from ..utils.errors import DataError
+from ..utils.files import check_folder, flush
 
 HEADER = 512  # bytes, enough for any shape: it is written anew when the number of samples is known
 WAY_OUT = "without output=, predict returns a list of arrays"

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import newest_checkpoint, read_info
+from ..distributed.log_once import LogOnce
 from ..engines import Engine
-from ..errors import Problem, SpecError, counted, last_line
-from ..files import read_json
-from ..history import History
-from ..log_once import LogOnce
+from ..handlers.history import History
+from ..utils.errors import Problem, SpecError
+from ..utils.files import read_json
+from ..utils.text import counted, last_line
 from .handler_runner import HandlerRunner
 from .run import Run
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..distributed import ALONE, World
-from ..errors import NOTES_ARE_SHOWN, notes
-from ..history import History
-from ..seeding import (
+from ..handlers.history import History
+from ..handlers.state import RunState
+from ..spec.plan import Plan
+from ..utils.errors import NOTES_ARE_SHOWN, notes
+from ..utils.seeding import (
     AHEAD,
     EPOCH,
     STEP,
@@ -22,8 +24,6 @@ from ..seeding import (
     seed_operators,
     set_random_state,
 )
-from ..spec.plan import Plan
-from ..state import RunState
 
 
 @dataclass

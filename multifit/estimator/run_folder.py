@@ -14,19 +14,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..arguments import PathLike
 from ..checkpoints import CHECKPOINTS, checkpoints_folder
-from ..checks import one_shot
-from ..errors import reason
-from ..events import Handler, unwrapped
-from ..files import atomic_path, atomic_write, check_folder
 from ..handlers import CheckpointHandler, LogFile, TensorBoardHandler
+from ..handlers.handler import Handler, unwrapped
+from ..handlers.plots import curves
 from ..handlers.printing import key_figures
-from ..locks import locked
-from ..plots import curves
-from ..protocols import MultiEstimator
+from ..handlers.triggers import Every
+from ..spec.checks import one_shot
 from ..spec.parsing import coverage
-from ..triggers import Every
+from ..utils.arguments import PathLike
+from ..utils.files import atomic_path, atomic_write, check_folder
+from ..utils.locks import locked
+from ..utils.protocols import MultiEstimator
+from ..utils.text import reason
 from ..version import installed_versions
 
 RECORD, PLAN, PLAN_TEXT, LOG = "settings.json", "plan.json", "plan.txt", "log.txt"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..checkpoints import best_checkpoint, checkpoint_paths, newest_checkpoint, read_info, verify
 from ..engines.snapshot import Snapshot
-from ..errors import quoted, suggest
-from ..files import read_json
+from ..utils.files import read_json
+from ..utils.text import quoted, suggest
 from .run_folder import RECORD
 
 LAST, BEST = "last", "best"

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy
 
-from ..seeding import add_seeder
-from ..threads import omp_threads
+from ..utils.seeding import add_seeder
+from ..utils.threads import omp_threads
 
 Around = Callable[[types.ModuleType], AbstractContextManager[None]]
 

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from .. import engines
+from ..distributed.log_once import LogOnce
 from ..engines import DryRun, Setup, needs_torch
 from ..engines.prediction import Piece
-from ..errors import last_line, raise_problems
-from ..log_once import LogOnce
-from ..protocols import Context, Numbers
+from ..handlers.state import RunState
 from ..spec.plan import Plan
-from ..stages import EVALUATE
-from ..state import RunState
+from ..utils.errors import raise_problems
+from ..utils.protocols import Context, Numbers
+from ..utils.stages import EVALUATE
+from ..utils.text import last_line
 from .check.dry_run import dry_run
 from .check.first_batch import check_first_batch
 from .check.make_plan import make_plan

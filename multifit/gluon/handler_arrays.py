@@ -8,9 +8,9 @@ import numpy as np
 
 from ..distributed import World
 from ..engines import Arrays
-from ..protocols import Array, Numbers, Parameter
 from ..spec.names import LABELS, Ref
 from ..spec.terms import Taker, Term
+from ..utils.protocols import Array, Numbers, Parameter
 from .compat import mx
 from .data.arrays import new_array
 from .losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighted

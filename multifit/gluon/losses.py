@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..arguments import Valid, checked
-from ..protocols import Tensor
+from ..utils.arguments import Valid, checked
+from ..utils.protocols import Tensor
 from .compat import mx
 
 _LOSSES = mx.gluon.loss

@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..checks.trainers import listing
 from ..distributed import World
 from ..engines import model, shared_parameters
-from ..errors import Problem, raise_problems
-from ..protocols import Array
 from ..spec import TaskSpec
+from ..spec.checks.trainers import listing
+from ..utils.errors import Problem, raise_problems
+from ..utils.protocols import Array
 from .compat import mx
 from .data.devices import resolve_context
 from .graph.lower import precision_of

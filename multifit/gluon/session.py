@@ -9,14 +9,14 @@ from typing import Any
 from .. import engines
 from ..balance.balancer import Balancer
 from ..distributed import ALONE, World
+from ..distributed.log_once import LogOnce
 from ..engines import Setup
-from ..errors import Problem
-from ..events import TrainingHooks
-from ..log_once import LogOnce
+from ..handlers.dispatcher import TrainingHooks
+from ..handlers.state import RunState
 from ..spec import TaskSpec
 from ..spec.terms import Term
-from ..stages import TRAIN
-from ..state import RunState
+from ..utils.errors import Problem
+from ..utils.stages import TRAIN
 from .balance import loss_separation, make_balancer
 from .compat import mx
 from .data.added_slots import ValueWeights

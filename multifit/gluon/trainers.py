@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import engines
-from ..checks.trainers import frozen_problems, listing, unreached_problems
 from ..distributed import ALONE, World
 from ..engines.trainers import OwnGradients
-from ..errors import Problem, raise_problems
-from ..protocols import Array
+from ..spec.checks.trainers import frozen_problems, listing, unreached_problems
 from ..spec.terms import Term
+from ..utils.errors import Problem, raise_problems
+from ..utils.protocols import Array
 from .model import Model
 from .optim.binding import DEFAULT, Bound, bind_trainers, frozen_names
 from .optim.gradients import (

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..checks import channels_hint, describe
-from ..errors import last_line, note_call
+from ..spec.checks import channels_hint, describe
+from ..utils.errors import note_call
+from ..utils.text import last_line
 from .compat import mx
 
 # MXNet's messages about arrays whose dtypes differ; about shapes, it says "expected [8,3], got [8,2]"

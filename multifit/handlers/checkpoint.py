@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..arguments import Count, FromZero, Mode, PathLike, Seed, Valid, checked
 from ..checkpoints import CheckpointStore, checkpoints_folder
-from ..events import Handler, Priority
-from ..locks import locked
-from ..protocols import MultiEstimator
-from ..triggers import Every
+from ..utils.arguments import Count, FromZero, Mode, PathLike, Seed, Valid, checked
+from ..utils.locks import locked
+from ..utils.protocols import MultiEstimator
+from .handler import Handler, Priority
 from .monitor import Monitor, Monitored
+from .triggers import Every
 
 _Schedule = Annotated[
     Every, Valid('Every(n, "batch") without a handler', lambda every: every.handler is None)

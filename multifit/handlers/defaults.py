@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..distributed import World
-from ..errors import quoted, shown
-from ..events import Handler, Priority, attribute, checked_handlers, handler_name, unwrapped
-from ..protocols import MultiEstimator
+from ..utils.protocols import MultiEstimator
+from ..utils.text import quoted, shown
+from .checked_handlers import checked_handlers
+from .handler import Handler, Priority, attribute, handler_name, unwrapped
 from .metric import MetricHandler
 from .printing import LoggingHandler, ProgressBar
 from .stopping import InterruptHandler, StoppingHandler

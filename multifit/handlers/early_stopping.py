@@ -4,11 +4,11 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from ..arguments import FromZero, Mode, NotNegative, checked
-from ..events import Handler
-from ..history import figure_text
-from ..protocols import MultiEstimator
-from ..stages import PREFIXES, TRAIN, split_figure
+from ..utils.arguments import FromZero, Mode, NotNegative, checked
+from ..utils.protocols import MultiEstimator
+from ..utils.stages import PREFIXES, TRAIN, split_figure
+from .handler import Handler
+from .history import figure_text
 from .monitor import Monitor, Monitored
 
 

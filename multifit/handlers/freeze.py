@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ..arguments import Count, checked, one_of
-from ..errors import shown
-from ..events import Handler
-from ..protocols import MultiEstimator
-from ..triggers import UNITS
+from ..utils.arguments import Count, checked, one_of
+from ..utils.protocols import MultiEstimator
+from ..utils.text import shown
+from .handler import Handler
+from .triggers import UNITS
 
 
 class Freeze(Handler):

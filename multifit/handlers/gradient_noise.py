@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments import NotNegative, checked
-from ..events import Handler
-from ..protocols import MultiEstimator
+from ..utils.arguments import NotNegative, checked
+from ..utils.protocols import MultiEstimator
+from .handler import Handler
 
 
 class GradientNoise(Handler):

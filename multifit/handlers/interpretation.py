@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..checks import LENGTH, mask_kind
-from ..errors import SpecError, quoted, suggest
-from ..events import Handler
-from ..plots import draw_confusion, draw_scatter
-from ..protocols import MultiEstimator, Numbers
 from ..spec import TaskSpec
+from ..spec.checks import LENGTH, mask_kind
 from ..spec.terms import Taker
+from ..utils.errors import SpecError
+from ..utils.protocols import MultiEstimator, Numbers
+from ..utils.text import quoted, suggest
+from .handler import Handler
+from .plots import draw_confusion, draw_scatter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

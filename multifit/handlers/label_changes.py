@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Names, Positive, Seed, Share, checked
-from ..checks import CHANNELS_FIRST, describe, has_channels_last
-from ..errors import SpecError, quoted, suggest
-from ..events import Handler
-from ..protocols import Array, MultiEstimator
 from ..spec import TaskSpec
+from ..spec.checks import CHANNELS_FIRST, describe, has_channels_last
 from ..spec.names import LABELS, OUTPUTS, Ref, listed
 from ..spec.parsing import presence
 from ..spec.terms import Term
+from ..utils.arguments import Names, Positive, Seed, Share, checked
+from ..utils.errors import SpecError
+from ..utils.protocols import Array, MultiEstimator
+from ..utils.text import quoted, suggest
+from .handler import Handler
 
 # Handlers that only blend losses run before handlers that add to the objective (penalties, at the normal
 # priority), so that they scale losses only.

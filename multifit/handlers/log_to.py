@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..arguments import Count, PathLike, Valid, checked
-from ..errors import last_line, quoted, shown, suggest
-from ..events import Handler, Priority
-from ..protocols import MultiEstimator
-from ..stages import TRAIN
-from ..triggers import Every
+from ..utils.arguments import Count, PathLike, Valid, checked
+from ..utils.protocols import MultiEstimator
+from ..utils.stages import TRAIN
+from ..utils.text import last_line, quoted, shown, suggest
+from .handler import Handler, Priority
+from .triggers import Every
 
 # The methods that a logger may have, and the arguments of LogTo that need them.
 METHODS = {"log_settings": "settings", "log_figures": "every", "log_picture": "pictures", "log_file": "files"}

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from ..events import Handler, Priority
-from ..protocols import MultiEstimator
-from ..stages import TRAIN
+from ..utils.protocols import MultiEstimator
+from ..utils.stages import TRAIN
+from .handler import Handler, Priority
 
 OBJECTIVE, COVERAGE = "train_loss", "train_coverage_"
 DIVERGED = (

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-from ..arguments import FigureName, Valid
-from ..errors import counted, quoted, suggest
-from ..history import figure_text
-from ..protocols import MultiEstimator
+from ..utils.arguments import FigureName, Valid
+from ..utils.protocols import MultiEstimator
+from ..utils.text import counted, quoted, suggest
+from .history import figure_text
 
 FigureFunction = Callable[[Mapping[str, float]], float]
 FigureNames = Annotated[Sequence[str], Valid("a list of names", lambda names: len(names) > 0)]

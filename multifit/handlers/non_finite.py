@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Count, checked
-from ..events import Handler
-from ..protocols import MultiEstimator
-from ..triggers import Every
+from ..utils.arguments import Count, checked
+from ..utils.protocols import MultiEstimator
+from .handler import Handler
+from .triggers import Every
 
 
 class SkipNonFinite(Handler):

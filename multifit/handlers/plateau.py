@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
-from ..errors import Problem, quoted, raise_problems, suggest
-from ..events import Handler
-from ..history import figure_text
-from ..protocols import MultiEstimator
+from ..utils.arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
+from ..utils.errors import Problem, raise_problems
+from ..utils.protocols import MultiEstimator
+from ..utils.text import quoted, suggest
+from .handler import Handler
+from .history import figure_text
 from .monitor import Monitor, Monitored
 
 

@@ -14,17 +14,17 @@ from typing import Annotated, Any
 from tqdm.auto import tqdm
 from tqdm.notebook import tqdm_notebook
 
-from ..arguments import Count, NotNegative, PathLike, Patterns, TextStream, checked, one_of
-from ..errors import counted, quoted, suggest
-from ..events import Handler, Priority
-from ..history import figure_text
-from ..output import Output
-from ..plots import select_figures
-from ..protocols import MultiEstimator
 from ..sampling import COUNTS, TaskBatch
 from ..spec import TaskSpec
-from ..stages import EVALUATE, PREFIXES, TRAIN, figure_name, split_figure, split_set
-from ..triggers import Every
+from ..utils.arguments import Count, NotNegative, PathLike, Patterns, TextStream, checked, one_of
+from ..utils.output import Output
+from ..utils.protocols import MultiEstimator
+from ..utils.stages import EVALUATE, PREFIXES, TRAIN, figure_name, split_figure, split_set
+from ..utils.text import counted, quoted, suggest
+from .handler import Handler, Priority
+from .history import figure_text
+from .plots import select_figures
+from .triggers import Every
 
 FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from ..arguments import FigureName, checked
-from ..errors import counted, shown
-from ..events import Handler
-from ..protocols import MultiEstimator
+from ..utils.arguments import FigureName, checked
+from ..utils.protocols import MultiEstimator
+from ..utils.text import counted, shown
+from .handler import Handler
 from .monitor import Monitor
 
 

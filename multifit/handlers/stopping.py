@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Annotated, Any
 
-from ..arguments import Count, Positive, Valid, checked, one_of
-from ..errors import counted
-from ..events import Handler, Priority
-from ..protocols import MultiEstimator
-from ..state import RunState
+from ..utils.arguments import Count, Positive, Valid, checked, one_of
+from ..utils.protocols import MultiEstimator
+from ..utils.text import counted
+from .handler import Handler, Priority
+from .state import RunState
 
 _CATCHABLE = sorted(set(signal.Signals.__members__) - {"SIGKILL", "SIGSTOP"})
 _DEFAULT = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _CATCHABLE]  # Windows has two

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..arguments import Count, PathLike, checked
-from ..protocols import MultiEstimator
-from ..stages import split_figure
+from ..utils.arguments import Count, PathLike, checked
+from ..utils.protocols import MultiEstimator
+from ..utils.stages import split_figure
 from .log_to import RUNNING, LogTo
 
 

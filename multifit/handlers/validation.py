@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..arguments import Count, FromZero, checked
-from ..events import Handler, Priority, checked_handlers
-from ..protocols import Loader, MultiEstimator
-from ..triggers import Every
+from ..utils.arguments import Count, FromZero, checked
+from ..utils.protocols import Loader, MultiEstimator
+from .checked_handlers import checked_handlers
+from .handler import Handler, Priority
+from .triggers import Every
 
 
 class ValidationHandler(Handler):

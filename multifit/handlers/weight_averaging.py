@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Annotated, Any
 
-from ..arguments import Count, FromZero, Share, checked, one_of
-from ..events import Handler, Priority
-from ..protocols import MultiEstimator
+from ..utils.arguments import Count, FromZero, Share, checked, one_of
+from ..utils.protocols import MultiEstimator
+from .handler import Handler, Priority
 
 
 class WeightAveraging(Handler):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import user_code
+from ..utils.errors import user_code
 from .ways import Sampling, Update
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Protocol
 
 import numpy as np
 
-from ..arguments import Count, Positive, checked, checked_value, one_of
-from ..errors import counted, quoted, suggest
+from ..utils.arguments import Count, Positive, checked, checked_value, one_of
+from ..utils.text import counted, quoted, suggest
 
 Update = tuple[str, ...]
 """The loaders that give a batch to one update of the parameters."""

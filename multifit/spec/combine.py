@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import quoted, shown, suggest
+from ..utils.text import quoted, shown, suggest
 from .names import LABELS, NAN, OUTPUTS, Ref, Tree, bare_slots, listed, resolve
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import Declarations, MatchedAnchors, MetricTerm, Term

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import nearest, quoted, shown, suggest
+from ..utils.text import nearest, quoted, shown, suggest
 
 OUTPUTS = "outputs"
 LABELS = "labels"  # all slots of the batch, as losses and metrics may take inputs as labels

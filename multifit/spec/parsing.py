@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from ..arguments import as_float, is_finite_number
-from ..errors import quoted, shown, suggest
+from ..utils.arguments import as_float, is_finite_number
+from ..utils.text import quoted, shown, suggest
 from .names import (
     LABELS,
     LOSSES,

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, NamedTuple
 
-from ..errors import counted
-from ..stages import STAGES
-from ..tables import html_table, table, terminal_width
+from ..utils.stages import STAGES
+from ..utils.tables import html_table, table, terminal_width
+from ..utils.text import counted
 from .names import LABELS, OUTPUTS, Ref, Tree
 from .terms import Declarations, MatchedAnchors, MetricTerm, Taker, Term
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import Problem, quoted, raise_problems, shown, suggest
+from ..utils.errors import Problem, raise_problems
+from ..utils.text import quoted, shown, suggest
 from .names import LABELS, LOSSES, OUTPUTS, Ref
 from .specs import LabelSpec
 from .terms import Declared, Taker, changed, slots_of

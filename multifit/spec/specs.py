@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..arguments import with_known_arguments
-from ..protocols import Array, Metric, Optimizer, Parameters, Schedule, Slots
+from ..utils.arguments import with_known_arguments
+from ..utils.protocols import Array, Metric, Optimizer, Parameters, Schedule, Slots
 
 
 class _OneLineRepr:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import with_known_arguments
-from ..errors import Problem, raise_problems
-from ..protocols import Array, Loss, Metric, Net
+from ..utils.arguments import with_known_arguments
+from ..utils.errors import Problem, raise_problems
+from ..utils.protocols import Array, Loss, Metric, Net
 from .combine import combine_messages, combined_fields, part_slots, shared_slots
 from .parsing import FieldParser, state_messages
 from .plan import one_line, summary

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-from ..protocols import Slots
+from ..utils.protocols import Slots
 from .names import LABELS, NAN, OUTPUTS, Ref, Tree, leaves, listed
 from .specs import LabelSpec, LossSpec, MetricSpec
 

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..arguments import is_finite_number
-from ..errors import SpecError, quoted, shown, suggest, user_code
-from ..signatures import arity_problem
-from ..stages import EVALUATE, STAGES
+from ..utils.arguments import is_finite_number
+from ..utils.errors import SpecError, user_code
+from ..utils.signatures import arity_problem
+from ..utils.stages import EVALUATE, STAGES
+from ..utils.text import quoted, shown, suggest
 from .names import LABELS, OUTPUTS, PRINTABLE, SINGULAR, Ref, is_name, listed, resolve
 from .parsing import coverage, is_missable
 from .terms import Declarations, MetricTerm, Term

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..engines import added_slots
-from ..protocols import Shape
 from ..spec.terms import Term
+from ..utils.protocols import Shape
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -15,12 +15,13 @@ from ..balance.balancer import Arrays, Balancer, LossBalancer
 from ..balance.compared import NOTHING_SHARED, ChosenParameters, Products, Timer
 from ..balance.tasks import Tasks, check_method
 from ..balance.weighing import shape_of_numbers
-from ..checks.trainers import listing
 from ..distributed import World
-from ..errors import SpecError, counted, memory
-from ..protocols import Numbers
+from ..handlers.state import RunState
 from ..spec import TaskSpec
-from ..state import RunState
+from ..spec.checks.trainers import listing
+from ..utils.errors import SpecError
+from ..utils.protocols import Numbers
+from ..utils.text import counted, memory
 from .branch import Branch, Feature, combined
 from .sums import DeviceSum
 

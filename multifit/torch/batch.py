@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import describe, is_masked
 from ..engines import batch
 from ..engines.added_slots import KnownLabels
 from ..engines.batch import WHOLE
 from ..engines.splitter import MAX_SIGNATURES, Splitter
-from ..errors import Problem, raise_problems
+from ..spec.checks import describe, is_masked
+from ..utils.errors import Problem, raise_problems
 from .added_slots import CarriedState as CarriedState
 from .added_slots import MissingLabels
 from .added_slots import ValueWeights as ValueWeights

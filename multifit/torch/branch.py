@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from ..errors import SpecError
-from ..protocols import Numbers
+from ..utils.errors import SpecError
+from ..utils.protocols import Numbers
 
 SPARSE = (
     'balance: with on="parameters" or a pattern, gradients of parameters are compared, but sparse ones are '

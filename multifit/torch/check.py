@@ -15,19 +15,19 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..checks import label_problems, not_finite_problem
-from ..checks.losses import absent_problems, weights_problems
 from ..engines import FirstBatches
 from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
 from ..engines.splitter import cast_line
-from ..errors import Problem, SpecError, raise_problems
-from ..seeding import preserve_rng
 from ..spec import TaskSpec
+from ..spec.checks import label_problems, not_finite_problem
+from ..spec.checks.losses import absent_problems, weights_problems
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
 from ..spec.terms import Term, by_reference
-from ..stages import EVALUATE, TRAIN
+from ..utils.errors import Problem, SpecError, raise_problems
+from ..utils.seeding import preserve_rng
+from ..utils.stages import EVALUATE, TRAIN
 from .added_slots import dtype_name
 from .balance import GradientBalancer
 from .batch import Batch

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import last_line
-from ..log_once import LogOnce
+from ..distributed.log_once import LogOnce
+from ..utils.text import last_line
 
 
 def compiled(net: nn.Module, compile: bool | str, log_once: LogOnce) -> Callable[..., Any]:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..distributed.log_once import LogOnce
 from ..engines import CUDA_GRAPHS
 from ..engines.scale import Scale
-from ..log_once import LogOnce
 from .batch import Batch
 from .losses import Losses
 from .model import Model

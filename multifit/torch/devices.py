@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..distributed import local_rank
-from ..errors import shown
+from ..utils.text import shown
 
 WAY_OUT = "call torch.use_deterministic_algorithms(True) first, or train with --deterministic"
 VALID = 'give one device, such as "cuda:0" or "cpu"'

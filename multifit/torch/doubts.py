@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..checks import channel_doubts
-from ..checks.doubts import are_logarithms, loss_doubts, share_doubts, softmax_doubts
 from ..engines.batch import as_numpy
+from ..spec.checks import channel_doubts
+from ..spec.checks.doubts import are_logarithms, loss_doubts, share_doubts, softmax_doubts
 from .inspection import is_kind
 from .step import StepResult
 

@@ -15,16 +15,16 @@ from torch.nn.parameter import is_lazy
 from torch.profiler import ProfilerActivity, profile
 
 from .. import engines
+from ..distributed.log_once import LogOnce
 from ..engines import CUDA_GRAPHS, Setup
 from ..engines.batch import as_numpy
 from ..engines.prediction import Piece
-from ..errors import SpecError, raise_problems
-from ..log_once import LogOnce
-from ..protocols import Numbers
-from ..seeding import add_seeder
+from ..handlers.state import RunState
 from ..spec.plan import Plan
-from ..stages import EVALUATE
-from ..state import RunState
+from ..utils.errors import SpecError, raise_problems
+from ..utils.protocols import Numbers
+from ..utils.seeding import add_seeder
+from ..utils.stages import EVALUATE
 from .batch import Batch
 from .check import DryRun, check_first_batch, dry_run, preserved
 from .devices import be_deterministic, device_of, why_inexact

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import at_path, bind_outputs
 from ..engines.prediction import Signature
-from ..errors import SpecError, quoted, raise_problems
-from ..files import atomic_path, atomic_write, sha256
+from ..spec.checks import at_path, bind_outputs
+from ..utils.errors import SpecError, raise_problems
+from ..utils.files import atomic_path, atomic_write, sha256
+from ..utils.text import quoted
 from ..version import __version__
 from .added_slots import dtype_name
 

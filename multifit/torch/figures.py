@@ -13,7 +13,7 @@ from ..engines import stage_figures
 from ..engines.sums import NORM, WEIGHTED
 from ..sampling.counts import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
-from ..stages import TRAIN
+from ..utils.stages import TRAIN
 from .labels import LabelRule, label_rules
 from .stage_metric import StageMetric as StageMetric
 from .stage_metric import declared_metrics as declared_metrics

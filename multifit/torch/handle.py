@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import keystr, tree_leaves_with_path, tree_map_with_path
 
 from .. import engines
-from ..errors import user_code
+from ..utils.errors import user_code
 
 KEYS = {"learning_rate": "lr"}  # torch's names of controls, where they differ
 

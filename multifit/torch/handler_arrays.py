@@ -15,10 +15,10 @@ from torch.nn.parameter import is_lazy
 from ..distributed import World
 from ..engines import Arrays
 from ..engines.batch import as_numpy
-from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
 from ..spec.terms import Taker, Term, changed
+from ..utils.protocols import Numbers
 from .batch import Batch
 from .losses import Objective
 from .model import Model

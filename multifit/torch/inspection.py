@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import describe, elementwise_problem, losses
 from ..engines.batch import as_numpy
 from ..engines.metric_figures import function_arity_problem
-from ..errors import Problem
-from ..signatures import arity_problem
+from ..spec.checks import describe, elementwise_problem, losses
 from ..spec.names import OUTPUTS, Ref, listed
 from ..spec.terms import Term
+from ..utils.errors import Problem
+from ..utils.signatures import arity_problem
 from .labels import CLASS_FUNCTIONS, CLASS_LOSSES, class_indices
 from .loss_calls import by_value, call_loss, needs_values
 from .stage_metric import StageMetric

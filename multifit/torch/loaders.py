@@ -19,7 +19,7 @@ import torch
 from torch.utils import data as torch_data
 
 from ..engines.loaders import Loaders
-from ..seeding import mixed
+from ..utils.seeding import mixed
 
 # They keep nothing from pass to pass but the state of their generator.
 STATELESS = (

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..checks.losses import check_rows, check_weights, has_values
+from ..spec.checks.losses import check_rows, check_weights, has_values
 from ..spec.names import Ref
 from ..spec.terms import Term
 from .user_code import note_arguments

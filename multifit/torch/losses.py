@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import describe
 from ..distributed import World
 from ..engines.forms import ResultForms
 from ..engines.scale import Divisors, Scale, Scales
-from ..errors import SpecError
 from ..spec import TaskSpec
+from ..spec.checks import describe
 from ..spec.names import Ref
 from ..spec.terms import Term
+from ..utils.errors import SpecError
 from .batch import Batch
 from .loss_calls import call_loss, needs_values, present_share
 from .user_code import user_code

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import describe
-from ..errors import SpecError, quoted, shown, suggest
+from ..spec.checks import describe
+from ..utils.errors import SpecError
+from ..utils.text import quoted, shown, suggest
 from .torchmetrics import TorchMetric as TorchMetric
 
 UNCLEAR = (

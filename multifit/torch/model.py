@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..distributed.log_once import LogOnce
 from ..engines import model, precision_name
-from ..errors import Problem, raise_problems
-from ..log_once import LogOnce
 from ..spec import TaskSpec
+from ..utils.errors import Problem, raise_problems
 from .devices import device_of
 
 METRICS = (

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch.optim import Optimizer, lr_scheduler
 
-from ..checks.trainers import option_messages, spec_messages
 from ..engines import CONTROLS
-from ..errors import last_line, note_call, quoted, shown, suggest
 from ..schedules import with_base_rate
-from ..signatures import signature_of
 from ..spec import TrainerSpec
+from ..spec.checks.trainers import option_messages, spec_messages
+from ..utils.errors import note_call
+from ..utils.signatures import signature_of
+from ..utils.text import last_line, quoted, shown, suggest
 from .handle import KEYS, Rates, TrainerHandle
 
 KNOWN: dict[str, Any] = {

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from ..distributed.log_once import LogOnce
 from ..engines import plan
-from ..log_once import LogOnce
 from ..spec.plan import Plan
-from ..stages import TRAIN
+from ..utils.stages import TRAIN
 from .check import DryRun, preserved, without_gradient
 from .session import Session
 from .step import StepResult

@@ -6,8 +6,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from ..checks.trainers import select_by_pattern, selects_nothing
-from ..errors import Problem, shown
+from ..spec.checks.trainers import select_by_pattern, selects_nothing
+from ..utils.errors import Problem
+from ..utils.text import shown
 
 Named = dict[str, nn.Parameter]
 Selected = tuple[list[str], list[Problem]]

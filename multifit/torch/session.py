@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from .. import engines
+from ..distributed.log_once import LogOnce
 from ..engines import AUTO, Setup
-from ..events import TrainingHooks
-from ..log_once import LogOnce
+from ..handlers.dispatcher import TrainingHooks
+from ..handlers.state import RunState
 from ..spec import TaskSpec
 from ..spec.terms import Term
-from ..stages import TRAIN
-from ..state import RunState
+from ..utils.stages import TRAIN
 from .balance import make_balancer
 from .batch import Batch, BatchSplitter, ValueWeights
 from .branch import backward

@@ -16,10 +16,10 @@ from ..engines import snapshot
 from ..engines.identity import Parameters, parameter_differences
 from ..engines.snapshot import NONE, TRAINERS
 from ..engines.trees import Add, Trees
-from ..errors import last_line, quoted, shown
-from ..files import atomic_path
-from ..protocols import Numbers
 from ..spec.plan import function_name
+from ..utils.files import atomic_path
+from ..utils.protocols import Numbers
+from ..utils.text import last_line, quoted, shown
 from .added_slots import dtype_name
 from .model import Model
 

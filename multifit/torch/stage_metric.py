@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import describe, partly_missing_problem
 from ..distributed import World
 from ..engines import scikit
 from ..engines.kept_arrays import KeptArrays
 from ..engines.metric_figures import MetricFigures, function_of, is_torchmetrics, metrics_of_stages
-from ..errors import SpecError, raise_problems
 from ..spec import TaskSpec
+from ..spec.checks import describe, partly_missing_problem
 from ..spec.parsing import label_of
 from ..spec.terms import MetricTerm, named_parts
+from ..utils.errors import SpecError, raise_problems
 from .labels import class_indices
 from .metrics import COVERAGE, StockMetric, Sums, named_metric
 from .torchmetrics import TorchMetric

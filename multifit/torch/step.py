@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from .. import engines
-from ..checks import at_path, bind_outputs
 from ..distributed import World
 from ..engines import Timer, untimed
 from ..engines.scale import Divisors, Scale
-from ..errors import Problem, SpecError, raise_problems
-from ..events import NO_HOOKS, TrainingHooks
+from ..handlers.dispatcher import NO_HOOKS, TrainingHooks
+from ..handlers.state import RunState
 from ..spec import TaskSpec
+from ..spec.checks import at_path, bind_outputs
 from ..spec.names import Ref
 from ..spec.terms import by_reference, named_parts
-from ..stages import TRAIN
-from ..state import RunState
+from ..utils.errors import Problem, SpecError, raise_problems
+from ..utils.stages import TRAIN
 from .batch import Batch, CarriedState
 from .cuda_graphs import CudaGraphs
 from .figures import StageFigures

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import SpecError, shown
+from ..utils.errors import SpecError
+from ..utils.text import shown
 
 
 class TorchMetric:

@@ -8,7 +8,9 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from ..checks.trainers import (
+from ..distributed import ALONE, World
+from ..spec import TrainerSpec
+from ..spec.checks.trainers import (
     AddedBatches,
     coverage_problems,
     declared_problems,
@@ -18,9 +20,8 @@ from ..checks.trainers import (
     rhythm_messages,
     unreached_problems,
 )
-from ..distributed import ALONE, World
-from ..errors import Problem, raise_problems, shown
-from ..spec import TrainerSpec
+from ..utils.errors import Problem, raise_problems
+from ..utils.text import shown
 from .handle import TrainerHandle
 from .optimizers import HOW, build_trainer, closure_messages, declared_options
 from .selection import Named, Selected, Selection

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..checks import channels_hint, describe
-from ..errors import note_call
+from ..spec.checks import channels_hint, describe
+from ..utils.errors import note_call
 
 # PyTorch's messages about arguments whose dtypes differ
 _DTYPES_DIFFER = re.compile(r"same dtype|scalar type \w+ but found|Found dtype \w+ but expected")

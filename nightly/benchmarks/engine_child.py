@@ -17,7 +17,7 @@ from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss
 from torch import nn
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.errors import DataError, SpecError, TrainerError
+from multifit.utils.errors import DataError, SpecError, TrainerError
 
 from .answering import Line
 from .subjects import HEADS, LARGE, NMT, SINGLES, SSD, Subject

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from multifit.errors import quoted, suggest
-from multifit.tables import table
+from multifit.utils.tables import table
+from multifit.utils.text import quoted, suggest
 
 from . import balance, distributed, engines, heads, others, step_time, torch
 from .results import Row, machine, verdicts, write

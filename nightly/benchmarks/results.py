@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from multifit.files import atomic_write
+from multifit.utils.files import atomic_write
 
 from ..report import provenance
 

@@ -19,7 +19,7 @@ from multifit import (
     TrainerSpec,
     batches,
 )
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec

@@ -8,7 +8,7 @@ import pytest
 
 from multifit import CheckpointHandler, DataError, Every, LossSpec, MultiEstimator, TrainerError, TrainerSpec
 from multifit.handlers import StoppingHandler, TerminateOnNaN
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_of, net_of, spec_of, values_of
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO

@@ -11,8 +11,7 @@ import pytest
 import tqdm
 
 from multifit import MultiEstimator, ProgressBar
-from multifit.events import EVENTS, HOOKS
-from multifit.events.handler import ARGUMENTS
+from multifit.handlers.handler import ARGUMENTS, EVENTS, HOOKS
 
 
 class Recorder:

@@ -52,7 +52,7 @@ def test_the_signatures_are_the_contract(name: str) -> None:
 
 def test_submodules_and_names_are_attributes_of_the_package():
     """In a process of its own, in which nothing of multifit is imported yet."""
-    names = "m.errors.SpecError is m.SpecError, 'Every' in dir(m), hasattr(m, 'x')"
+    names = "m.estimator.MultiEstimator is m.MultiEstimator, 'Every' in dir(m), hasattr(m, 'x')"
     code = f"import multifit as m; print({names})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True", "False"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.specs import CE, L2, two_head_spec

@@ -21,7 +21,7 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.gluon.graph import lower as precisions
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.compare import assert_unchanged, copy_parameters, snapshot
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.specs import CE, L2

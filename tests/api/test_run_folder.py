@@ -23,8 +23,8 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.cli import main
-from multifit.history import History
-from multifit.report import read_run
+from multifit.cli.runs import read_run
+from multifit.handlers.history import History
 from tests.common.data import in_batches
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import two_head_spec

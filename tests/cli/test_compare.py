@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multifit.history import History
+from multifit.handlers.history import History
 
 from .results import record_of
 

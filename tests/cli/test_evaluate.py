@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from multifit.gluon.compat import mx
-from multifit.output import Output
+from multifit.utils.output import Output
 
 from .results import figures_of, history_of, record_of
 

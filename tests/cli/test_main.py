@@ -94,7 +94,7 @@ def test_where_mxnet_cannot_be_imported(arguments, code, message):
 def test_python_m_uses_all_cores_unless_the_environment_sets_a_number(
     monkeypatch, capsys, environment, expected
 ):
-    monkeypatch.setattr("multifit.threads.usable_cores", lambda: 7)
+    monkeypatch.setattr("multifit.utils.threads.usable_cores", lambda: 7)
     monkeypatch.setattr(sys, "argv", ["multifit", "check", "nothing.py"])
     with monkeypatch.context() as patch:
         patch.setattr(os, "environ", dict(environment))

@@ -10,7 +10,7 @@ import pytest
 
 from multifit.cli.ranks import first_shows
 from multifit.distributed import ALONE
-from multifit.log_once import get_logger
+from multifit.distributed.log_once import get_logger
 from tests.common.launch import launch
 
 SECOND = SimpleNamespace(first=False, rank=1, size=2)

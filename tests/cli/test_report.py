@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def test_real_runs_side_by_side(trained, multifit, monkeypatch):
-    monkeypatch.setattr("multifit.report.html_page.to_svg", lambda figure: b"<svg/>")  # half of the time
+    monkeypatch.setattr("multifit.cli.html_page.to_svg", lambda figure: b"<svg/>")  # half of the time
     shutil.copy("runs/small/curves.png", "runs/small/mine.png")
     record = Path("runs/small/settings.json")
     content = json.loads(record.read_text()) | {"pictures": ["curves.png", "mine.png"]}

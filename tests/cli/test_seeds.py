@@ -9,7 +9,7 @@ from .results import figures_of, history_of, record_of
 DRAWS = """
 import random
 import mxnet as mx
-from multifit.seeding import preserve_rng
+from multifit.utils.seeding import preserve_rng
 
 NOISE = np.random.normal(size=(40, 3)).astype("float32")
 drawn = open("drawn.txt", "a")

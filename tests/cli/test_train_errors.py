@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from multifit.log_once import get_logger
+from multifit.distributed.log_once import get_logger
 
 from .results import MISSPELT, PICTURES, WRITTEN
 

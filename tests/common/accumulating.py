@@ -7,7 +7,7 @@ import numpy as np
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.nets import Heads, hybridized
 from tests.common.specs import CE, L2
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.specs import CE
 
 import mxnet as mx  # isort: skip

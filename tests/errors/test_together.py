@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, SpecError, TrainerError, TrainerSpec
-from multifit.errors import Problem, raise_problems
+from multifit.utils.errors import Problem, raise_problems
 
 from .setups import L2, Setup, fault
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from multifit.errors import last_line, memory, nearest
+from multifit.utils.text import last_line, memory, nearest
 
 
 def test_memory() -> None:

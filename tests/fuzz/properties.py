@@ -11,7 +11,7 @@ import numpy as np
 
 import multifit
 from multifit import DataError, HandlerError, MultiEstimator, SpecError, TaskSpec, TrainerError
-from multifit.errors import notes
+from multifit.utils.errors import notes
 
 import mxnet as mx  # isort: skip
 

@@ -10,7 +10,7 @@ import pytest
 
 from multifit import MetricSpec, MultiEstimator, TrainerSpec
 from multifit.gluon.optim.gradients import is_fresh
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.grids import ONE, TWO
 from tests.common.nets import TWO_HEADS, Heads, hybridized, sequential

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from multifit.distributed import ALONE
-from multifit.events import AFTER_LAST_BATCH, EventDispatcher
-from multifit.history import History
+from multifit.handlers.dispatcher import EventDispatcher
+from multifit.handlers.handler import AFTER_LAST_BATCH
+from multifit.handlers.history import History
+from multifit.handlers.state import RunState
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
-from multifit.state import RunState
 
 
 def spec_of_two_tasks() -> TaskSpec:

@@ -9,7 +9,7 @@ import pytest
 
 from multifit.checkpoints import newest_checkpoint
 from multifit.handlers import CheckpointHandler, InterruptHandler, StoppingHandler, ValidationHandler
-from multifit.triggers import Every
+from multifit.handlers.triggers import Every
 
 from .conftest import At
 from .saved_runs import facts, stop

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from multifit.handlers import CheckpointHandler
-from multifit.triggers import Every
+from multifit.handlers.triggers import Every
 
 from .saved_runs import facts, stop
 

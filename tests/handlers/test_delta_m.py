@@ -25,8 +25,8 @@ from multifit import (
     ValidationHandler,
 )
 from multifit.checkpoints import list_checkpoints
-from multifit.delta_m import delta_m
-from multifit.seeding import seed_everything
+from multifit.handlers.delta_m import delta_m
+from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.resuming import assert_resumes_bit_for_bit

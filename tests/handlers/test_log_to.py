@@ -11,7 +11,7 @@ from mxnet import gluon
 
 from multifit import CheckpointHandler, LogTo, MultiEstimator, ProgressBar
 from multifit.handlers import MetricHandler, ValidationHandler
-from multifit.plots import new_figure
+from multifit.handlers.plots import new_figure
 from multifit.spec.plan import Plan, TrainerPlan
 
 

@@ -20,8 +20,8 @@ from multifit.handlers import (
     printing,
 )
 from multifit.handlers.printing import key_figures
+from multifit.handlers.state import RunState
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
-from multifit.state import RunState
 
 from .conftest import At, spec_of_two_tasks
 

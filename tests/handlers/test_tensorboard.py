@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from multifit.handlers import MetricHandler, ValidationHandler
+from multifit.handlers.plots import new_figure
 from multifit.handlers.tensorboard import TensorBoardHandler
-from multifit.plots import new_figure
 from multifit.spec.plan import Plan
 
 pytest.importorskip("tensorboardX")

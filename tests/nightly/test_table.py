@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from multifit.cli.taskfile import TaskFile  # noqa: E402
 from multifit.engines import precision_name  # noqa: E402
-from multifit.taskfile import TaskFile  # noqa: E402
 from nightly.table import ROWS  # noqa: E402
 
 

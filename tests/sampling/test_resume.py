@@ -21,7 +21,7 @@ from multifit import (
     batches,
 )
 from multifit.sampling import Proportional, Ratios, RoundRobin
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.api.resume_runs import At, Crash, Noisy, Numbered, unequal, values
 from tests.common.data import Scaling
 from tests.common.hand_loop import SILENT

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, check, is_drawn, predict, random_picture, train
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, train
 

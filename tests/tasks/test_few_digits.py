@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, train
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 # isort: split
 from mxnet import nd

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, predict, train
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, is_drawn, predict, random_picture, train
 

@@ -2,7 +2,7 @@
 
 import math
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, check, is_drawn, predict, random_picture, train
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, check, predict, train
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, check, predict, train
 

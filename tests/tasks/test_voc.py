@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from multifit.cli import main
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 from .commands import TASKS, check
 

@@ -9,7 +9,7 @@ import pytest
 
 from multifit import CheckpointHandler, Every, MultiEstimator, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.handlers import CutsPower, PowerCut
 from tests.common.nets import normed_heads, two_heads

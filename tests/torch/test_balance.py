@@ -11,7 +11,7 @@ from multifit.balance import DWA, FAMO, MGDA, STCH, GradNorm, LossMethod, PCGrad
 from multifit.distributed import World
 from multifit.gluon.compat import mx
 from multifit.sampling import RoundRobin, Together
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.balance_methods import methods
 from tests.common.compared import CASES, assert_compared, figures, fitted
 from tests.common.data import in_batches, two_head_arrays

@@ -10,7 +10,7 @@ import pytest
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.losses import SegmentationCELoss
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.nets import hybridized, normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree, batches, run

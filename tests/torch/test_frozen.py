@@ -8,7 +8,7 @@ import pytest
 from multifit import Freeze, LossSpec, MultiEstimator, TrainerSpec
 from multifit.balance import MGDA
 from multifit.gluon.compat import mx
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.nets import TWO_HEADS, Heads, normed_heads, sequential
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree, batches

@@ -28,7 +28,7 @@ from multifit import (
     WeightAveraging,
 )
 from multifit.gluon.compat import mx
-from multifit.seeding import seed_everything
+from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import TWO_HEADS, Heads, sequential
 from tests.common.specs import CE, L2, two_head_spec

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import multifit
-from multifit import CheckpointHandler, Every, MultiEstimator, TrainerSpec, seeding
+from multifit import CheckpointHandler, Every, MultiEstimator, TrainerSpec
+from multifit.utils import seeding
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.resuming import assert_resumes_bit_for_bit

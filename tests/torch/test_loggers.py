@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from multifit import LogTo, MultiEstimator, ProgressBar, loggers
-from multifit.plots import new_figure
+from multifit.handlers.plots import new_figure
 from tests.torch.place import DEVICE
 
 from mxnet import gluon  # isort: skip

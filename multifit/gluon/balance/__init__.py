@@ -6,8 +6,8 @@ from typing import Any
 from ...balance.balancer import Balancer, LossBalancer
 from ...balance.tasks import check_method
 from ...distributed import World
-from ...protocols import Context
 from ...spec import TaskSpec
+from ...utils.protocols import Context
 from ..step.loss_graph import APART, BY_TERM, LossSeparation
 from .arrays import HostArrays
 from .gradients import GradientBalancer

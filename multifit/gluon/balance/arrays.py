@@ -7,7 +7,7 @@ import numpy as np
 from ...balance.balancer import Arrays
 from ...balance.tasks import Tasks
 from ...distributed import World
-from ...protocols import Array, Context, Numbers
+from ...utils.protocols import Array, Context, Numbers
 from ..compat import mx
 from ..data.arrays import new_array
 from ..metrics.sums import Accumulator

@@ -13,8 +13,8 @@ from ...balance import compared
 from ...balance.compared import ChosenParameters, Products, Timer
 from ...balance.tasks import Tasks
 from ...distributed import World
-from ...protocols import Array, Numbers
-from ...state import RunState
+from ...handlers.state import RunState
+from ...utils.protocols import Array, Numbers
 from ..compat import mx
 from ..data.arrays import InPlaceCall, new_array
 from ..optim.preserve_state import kept_statistics

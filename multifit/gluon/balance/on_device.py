@@ -14,10 +14,10 @@ from ...balance.balancer import LossBalancer
 from ...balance.protocol import Measured, measured_losses
 from ...balance.weighing import Shape, ask, weigh_losses
 from ...distributed import World
-from ...errors import SpecError
-from ...protocols import Array, Context, Numbers
+from ...handlers.state import RunState
 from ...spec import TaskSpec
-from ...state import RunState
+from ...utils.errors import SpecError
+from ...utils.protocols import Array, Context, Numbers
 from ..compat import mx
 from ..data.arrays import new_array
 from ..step.cached_graph import as_list

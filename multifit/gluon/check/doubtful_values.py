@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...checks import channel_doubts
-from ...checks.doubts import are_logarithms, loss_doubts, no_share, share_doubts, softmax_doubts
+from ...spec.checks import channel_doubts
+from ...spec.checks.doubts import are_logarithms, loss_doubts, no_share, share_doubts, softmax_doubts
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx

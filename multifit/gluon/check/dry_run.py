@@ -11,9 +11,9 @@ from ...engines.dry_run import (
     read_first,
     trainer_problems,
 )
-from ...errors import Problem, raise_problems
-from ...seeding import preserve_rng
-from ...stages import EVALUATE, TRAIN
+from ...utils.errors import Problem, raise_problems
+from ...utils.seeding import preserve_rng
+from ...utils.stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..graph.cut import as_json, learning_variables

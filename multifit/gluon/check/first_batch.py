@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...errors import Problem, quoted
+from ...handlers.state import RunState
 from ...spec.names import LABELS, Ref
 from ...spec.terms import Term, by_reference
-from ...state import RunState
+from ...utils.errors import Problem
+from ...utils.text import quoted
 from ..compat import mx
 from ..data.arrays import cast_line, fewest_casts, has_other_dtype
 from ..data.batch import Batch

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import (
+from ...engines.metric_figures import function_arity_problem
+from ...engines.prediction import joined
+from ...engines.scikit import shape_problem
+from ...spec import TaskSpec
+from ...spec.checks import (
     axis_problem,
     describe,
     elementwise_problem,
@@ -16,16 +20,13 @@ from ...checks import (
     not_finite_problem,
     partly_missing_problem,
 )
-from ...engines.metric_figures import function_arity_problem
-from ...engines.prediction import joined
-from ...engines.scikit import shape_problem
-from ...errors import Problem, SpecError, counted, last_line
-from ...protocols import Array, Metric
-from ...signatures import arity_problem
-from ...spec import TaskSpec
 from ...spec.names import Ref
 from ...spec.parsing import label_of
 from ...spec.terms import MetricTerm, Taker, Term, by_reference
+from ...utils.errors import Problem, SpecError
+from ...utils.protocols import Array, Metric
+from ...utils.signatures import arity_problem
+from ...utils.text import counted, last_line
 from ..compat import mx
 from ..data.batch import Batch
 from ..losses import ELEMENTWISE, SegmentationCELoss, SequenceCELoss, class_axis, is_kind

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ...distributed.log_once import LogOnce
 from ...engines import DryRun, plan
-from ...log_once import LogOnce
 from ...spec.plan import Layer, Plan
-from ...stages import EVALUATE, TRAIN
+from ...utils.stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..optim.preserve_state import kept_statistics, preserve_state

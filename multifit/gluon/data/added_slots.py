@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...engines import added_slots
-from ...protocols import Array, Context, Shape
 from ...spec.terms import Term
+from ...utils.protocols import Array, Context, Shape
 from ..compat import mx
 from ..losses import weighs_values
 from .arrays import moved, new_array

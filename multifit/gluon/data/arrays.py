@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...engines import splitter
-from ...protocols import Array, Context, Shape
+from ...utils.protocols import Array, Context, Shape
 from ..compat import mx
 
 RawArray = Array | np.ndarray

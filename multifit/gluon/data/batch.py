@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ...engines import batch
-from ...protocols import Context, Slots
+from ...utils.protocols import Context, Slots
 from .arrays import Signature
 
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ...errors import MAX_SHOWN, counted, shown
-from ...protocols import Context, Parameter
+from ...utils.protocols import Context, Parameter
+from ...utils.text import MAX_SHOWN, counted, shown
 from ..compat import mx
 
 CPU: Context = mx.cpu(0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...engines.loaders import Loaders, pass_seed
-from ...protocols import Array
+from ...utils.protocols import Array
 from ..compat import mx
 from .arrays import new_array, new_rows
 from .workers import batchify_of, has_own_workers, iterate_seeded, iterates_as_gluon, seedable

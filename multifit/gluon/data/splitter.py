@@ -11,8 +11,9 @@ import numpy as np
 from ...engines.added_slots import KnownLabels
 from ...engines.batch import WHOLE
 from ...engines.splitter import MAX_SIGNATURES, Splitter
-from ...errors import Problem, counted, raise_problems
-from ...protocols import Context, Shape
+from ...utils.errors import Problem, raise_problems
+from ...utils.protocols import Context, Shape
+from ...utils.text import counted
 from ..compat import mx
 from ..user_code import user_code
 from .added_slots import MissingLabels, dtype_name

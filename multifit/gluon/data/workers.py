@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, shown, user_code
-from ...seeding import mixed, seed_everything
+from ...utils.errors import DataError, user_code
+from ...utils.seeding import mixed, seed_everything
+from ...utils.text import shown
 from ..compat import mx
 
 LOOK = 0.5  # seconds between two looks at the workers

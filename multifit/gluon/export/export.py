@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...engines.prediction import Signature
-from ...errors import SpecError, quoted
-from ...files import atomic_path, atomic_write, sha256
 from ...spec import TaskSpec
+from ...utils.errors import SpecError
+from ...utils.files import atomic_path, atomic_write, sha256
+from ...utils.text import quoted
 from ..compat import mx
 from .onnx_model import onnx_model, require_onnx
 from .traced_net import TracedNet, trace

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import last_line, quoted
+from ...utils.text import last_line, quoted
 from ..compat import mx
 from .traced_net import PortType, TracedNet
 

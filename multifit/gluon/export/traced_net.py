@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import at_path, bind_outputs
 from ...engines.prediction import Signature
-from ...errors import SpecError, last_line, quoted, raise_problems
-from ...protocols import Array, Net, Shape
 from ...spec import TaskSpec
+from ...spec.checks import at_path, bind_outputs
+from ...utils.errors import SpecError, raise_problems
+from ...utils.protocols import Array, Net, Shape
+from ...utils.text import last_line, quoted
 from ...version import installed_versions
 from ..compat import mx
 from ..optim.parameters import named_parameters

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ...engines import precision_name
-from ...protocols import Context
+from ...utils.protocols import Context
 from ..compat import mx
 from .builder import GraphBuilder, Input, Node, moved
 

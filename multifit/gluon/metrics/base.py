@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...protocols import Shape, Tensor
+from ...utils.protocols import Shape, Tensor
 from ..compat import mx
 
 PairGraph = Callable[..., "list[Tensor]"]

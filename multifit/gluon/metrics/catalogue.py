@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...protocols import Shape, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm
+from ...utils.protocols import Shape, Tensor
 from ..compat import mx
 from .base import Coverage, DeviceCoverage, DeviceMetric
 from .classification import (

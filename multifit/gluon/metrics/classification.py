@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
-from ...errors import SpecError
-from ...protocols import Array, Shape, Tensor
+from ...utils.arguments import checked
+from ...utils.errors import SpecError
+from ...utils.protocols import Array, Shape, Tensor
 from ..compat import mx
 from .base import DeviceMetric, PairGraph, sample_size, size_of
 

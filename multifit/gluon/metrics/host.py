@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...checks import describe, partly_missing_problem
 from ...engines import scikit
 from ...engines.metric_figures import function_of, is_torchmetrics
 from ...engines.prediction import sample_axis
-from ...errors import SpecError, quoted, raise_problems, shown, suggest
-from ...protocols import Array
-from ...signatures import arity_problem, signature_of
+from ...spec.checks import describe, partly_missing_problem
 from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.parsing import label_of, presence
 from ...spec.plan import function_name
 from ...spec.terms import MetricTerm
+from ...utils.errors import SpecError, raise_problems
+from ...utils.protocols import Array
+from ...utils.signatures import arity_problem, signature_of
+from ...utils.text import quoted, shown, suggest
 from ..compat import mx
 from ..data.arrays import new_array
 from .catalogue import READING, parts_of, updates_as, value_axis

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import LENGTH, RESHAPED, mask_kind
 from ...engines import labels
 from ...engines.labels import declared_classes, finite_slots, once
-from ...protocols import Array
 from ...spec import TaskSpec
+from ...spec.checks import LENGTH, RESHAPED, mask_kind
 from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.terms import Term
+from ...utils.protocols import Array
 from ..compat import mx
 from ..losses import class_axis
 

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import numpy as np
 
-from ...protocols import Shape, Tensor
+from ...utils.protocols import Shape, Tensor
 from ..compat import mx
 from .base import DeviceMetric, PairGraph
 

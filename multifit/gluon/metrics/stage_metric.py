@@ -10,10 +10,10 @@ import numpy as np
 from ...distributed import World
 from ...engines.kept_arrays import KeptArrays
 from ...engines.metric_figures import MetricFigures, metrics_of_stages
-from ...errors import SpecError
 from ...spec import TaskSpec
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm
+from ...utils.errors import SpecError
 from ..compat import mx
 from ..data.arrays import new_array, to_numpy
 from ..user_code import user_code

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...engines import sums
 from ...engines.sums import NORM, WEIGHTED, Layout
-from ...protocols import Array, Context
 from ...spec.terms import Term
+from ...utils.protocols import Array, Context
 from ..compat import mx
 
 CHUNK = 64  # arrays that are added in one call, if they are small

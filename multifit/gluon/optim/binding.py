@@ -3,7 +3,8 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...checks.trainers import (
+from ...spec import TrainerSpec
+from ...spec.checks.trainers import (
     Rhythm,
     coverage_problems,
     declared_problems,
@@ -11,9 +12,8 @@ from ...checks.trainers import (
     listing,
     rhythm_messages,
 )
-from ...errors import Problem
-from ...protocols import Context, Parameter
-from ...spec import TrainerSpec
+from ...utils.errors import Problem
+from ...utils.protocols import Context, Parameter
 from ..compat import mx
 from .handle import TrainerHandle
 from .optimizers import build_optimizer, declared_options

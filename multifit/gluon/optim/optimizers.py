@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-from ...arguments import NotNegative, Share
-from ...checks.trainers import option_messages, spec_messages
-from ...errors import Problem, last_line, note_call, quoted, shown, suggest
 from ...schedules import with_base_rate
 from ...spec import TrainerSpec
+from ...spec.checks.trainers import option_messages, spec_messages
+from ...utils.arguments import NotNegative, Share
+from ...utils.errors import Problem, note_call
+from ...utils.text import last_line, quoted, shown, suggest
 from ..compat import mx
 
 KNOWN = ("mxnet.", "gluonnlp.", "multifit.")  # modules of optimizers whose options are known

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...protocols import Array
+from ...utils.protocols import Array
 from ..compat import mx
 
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ...checks.trainers import select_by_pattern, selects_nothing
-from ...errors import Problem, note_call, quoted, shown, suggest
-from ...protocols import Context, Parameter
+from ...spec.checks.trainers import select_by_pattern, selects_nothing
+from ...utils.errors import Problem, note_call
+from ...utils.protocols import Context, Parameter
+from ...utils.text import quoted, shown, suggest
 from ..compat import mx
 from ..data.devices import placed_on
 

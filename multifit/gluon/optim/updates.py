@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...protocols import Array
+from ...utils.protocols import Array
 from ..compat import mx
 from ..data.arrays import InPlaceCall
 from .own_optimizers import AdamW

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...distributed import World
-from ...protocols import Array
+from ...utils.protocols import Array
 from ..compat import mx
 from ..data.arrays import host_view, size_in_bytes
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...distributed import World, with_peers
-from ...protocols import Array
+from ...utils.protocols import Array
 from ..compat import mx
 from ..data.arrays import host_view, new_array, size_in_bytes
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...engines import identity
 from ...engines.snapshot import NONE
-from ...errors import last_line
-from ...files import atomic_path
+from ...utils.files import atomic_path
+from ...utils.text import last_line
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
 from ..user_code import wait_for_operators

@@ -11,8 +11,8 @@ from ...engines import snapshot
 from ...engines.identity import Parameters
 from ...engines.snapshot import NO_STATE, TRAINERS
 from ...engines.trees import Add, Trees
-from ...errors import raise_problems
 from ...schedules import ScaledSchedule
+from ...utils.errors import raise_problems
 from ..compat import mx
 from ..data.arrays import new_array
 from ..optim.parameters import statistics

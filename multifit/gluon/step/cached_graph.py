@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...protocols import Array
+from ...utils.protocols import Array
 from ..compat import mx
 from ..graph.cut import as_json
 from ..graph.repair import correct_gradients

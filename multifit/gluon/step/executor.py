@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...protocols import Array
+from ...utils.protocols import Array
 from ..compat import mx
 from ..data.arrays import InPlaceCall, size_in_bytes
 from .cached_graph import CachedGraph

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...checks.losses import check_rows, check_weights, has_values
-from ...protocols import Tensor
+from ...spec.checks.losses import check_rows, check_weights, has_values
 from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.parsing import label_of, presence
 from ...spec.terms import Term, is_multi_box
+from ...utils.protocols import Tensor
 from ..compat import mx
 from ..data.arrays import new_array
 from ..losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values, weighted

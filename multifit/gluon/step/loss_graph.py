@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from ...balance.means import Means
 from ...engines.forms import ResultForms
-from ...protocols import Array, Shape, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term, named_parts
+from ...utils.protocols import Array, Shape, Tensor
 from ..compat import mx
 from ..metrics.base import DeviceMetric, program_of
 from ..metrics.labels import LabelRule, count_wrong, rows_first

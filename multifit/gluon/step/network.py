@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import at_path, bind_outputs
-from ...errors import Problem, counted, last_line, raise_problems
 from ...spec import TaskSpec
+from ...spec.checks import at_path, bind_outputs
 from ...spec.terms import is_multi_box
-from ...stages import TRAIN
+from ...utils.errors import Problem, raise_problems
+from ...utils.stages import TRAIN
+from ...utils.text import counted, last_line
 from ..compat import mx
 from ..data.arrays import cast_line, fewest_casts, has_other_dtype, signature_of
 from ..graph.lower import FULL, Precision, lower

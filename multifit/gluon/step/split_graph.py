@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...balance.compared import NOTHING_SHARED
-from ...checks.trainers import listing
-from ...errors import SpecError, counted, memory
-from ...protocols import Array, Numbers
+from ...spec.checks.trainers import listing
+from ...utils.errors import SpecError
+from ...utils.protocols import Array, Numbers
+from ...utils.text import counted, memory
 from ..compat import mx
 from ..data.arrays import InPlaceCall, new_array, size_in_bytes
 from ..graph.cut import Cut, CutLayout, cut_graph, cut_layout, has_operator, repeatable

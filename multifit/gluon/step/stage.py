@@ -11,13 +11,14 @@ from ... import engines
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
 from ...engines.scale import Divisors, Scale
-from ...errors import SpecError, last_line
-from ...events import TrainingHooks
-from ...protocols import Array, Context, Numbers, Slots
+from ...handlers.dispatcher import TrainingHooks
+from ...handlers.state import RunState
 from ...spec import TaskSpec
 from ...spec.names import Ref
 from ...spec.terms import by_reference
-from ...state import RunState
+from ...utils.errors import SpecError
+from ...utils.protocols import Array, Context, Numbers, Slots
+from ...utils.text import last_line
 from ..compat import mx
 from ..data.added_slots import CarriedState
 from ..data.arrays import Signature, new_array, signature_of, size_in_bytes

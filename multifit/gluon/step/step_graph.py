@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...engines.forms import ResultForms
-from ...errors import SpecError, counted, last_line
-from ...protocols import Array, Shape
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Taker, Term, by_reference
+from ...utils.errors import SpecError
+from ...utils.protocols import Array, Shape
+from ...utils.text import counted, last_line
 from ..compat import mx
 from ..data.arrays import Signature
 from ..graph.bound import bound_graph, reaches_any

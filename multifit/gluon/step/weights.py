@@ -5,9 +5,9 @@ from typing import Any
 
 from ...distributed import World
 from ...engines.scale import Divisors, Scale, Scales
-from ...protocols import Array, Context
+from ...handlers.state import RunState
 from ...spec.terms import Term
-from ...state import RunState
+from ...utils.protocols import Array, Context
 from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch

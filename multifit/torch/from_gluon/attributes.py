@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import torch
 
-from ...errors import shown, suggest
+from ...utils.text import shown, suggest
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]

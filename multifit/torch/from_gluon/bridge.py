@@ -11,14 +11,14 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ...distributed.log_once import LogOnce
 from ...engines import Setup
-from ...errors import Problem, SpecError, raise_problems
 from ...gluon.data.devices import CPU
 from ...gluon.model import Model, default_spec
 from ...gluon.optim.parameters import named_parameters
-from ...log_once import LogOnce
 from ...spec import TaskSpec
 from ...spec.terms import Term, changed
+from ...utils.errors import Problem, SpecError, raise_problems
 from ..devices import device_of
 from .losses import BridgedLoss, as_number
 from .metrics import converted_metrics

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from ... import engines
+from ...distributed.log_once import LogOnce
 from ...engines import Setup
 from ...gluon.data.devices import CPU
 from ...gluon.handler_arrays import GluonArrays, uniform_loss
 from ...gluon.snapshot.parameters import read_trained, write_trained
-from ...log_once import LogOnce
+from ...handlers.state import RunState
 from ...spec.plan import Plan
 from ...spec.terms import Taker, Term
-from ...state import RunState
 from .. import engine
 from ..devices import be_deterministic, device_of
 from ..engine import has

@@ -16,11 +16,11 @@ import torch
 from torch import nn
 
 from ...engines.prediction import Signature
-from ...files import atomic_path, sha256
 from ...gluon.compat import mx
 from ...gluon.export import export
 from ...gluon.export.traced_net import TracedNet
 from ...spec import TaskSpec
+from ...utils.files import atomic_path, sha256
 from ..export import PARAMETERS, PROGRAM, RECORD, _program, _write, _zeros
 from .translate import tensors_of, translate
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ...errors import Problem, SpecError
 from ...gluon.compat import mx
 from ...gluon.metrics import host
 from ...gluon.metrics.catalogue import BINARY, SEGMENTATION, class_name, counts_whole_pass, direction
@@ -18,6 +17,7 @@ from ...gluon.optim.parameters import named_parameters
 from ...spec import TaskSpec
 from ...spec.names import listed
 from ...spec.terms import MetricTerm
+from ...utils.errors import Problem, SpecError
 from ..metrics import accuracy, binary_accuracy, named_metric, perplexity, top_k
 from .module import GluonModule, to_array
 from .parameters import Held

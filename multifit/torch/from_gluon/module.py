@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ...errors import Problem, SpecError, last_line, quoted, raise_problems
 from ...gluon.compat import mx
 from ...gluon.graph.cut import as_json
 from ...gluon.step.blocks import blocks_of
 from ...gluon.step.network import flatten, regroup
+from ...utils.errors import Problem, SpecError, raise_problems
+from ...utils.text import last_line, quoted
 from .parameters import Held, with_frozen
 from .translate import read_graph, translate, untranslated
 

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
-from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
 from ...gluon.data.arrays import host_view, new_array
 from ...gluon.data.devices import CPU
 from ...gluon.optim.parameters import NamedParameters, learnable
 from ...gluon.step.blocks import blocks_of
-from ...protocols import Numbers
+from ...utils.errors import Problem, raise_problems
+from ...utils.protocols import Numbers
+from ...utils.text import quoted
 from .translate import add_modules, free_path
 
 LAZY: Any = UninitializedParameter

@@ -10,13 +10,14 @@ from typing import Any
 
 from torch import Tensor
 
-from ...errors import Problem, quoted
 from ...gluon.compat import mx
 from ...gluon.data.devices import placed_on
 from ...gluon.optim.binding import DEFAULT, frozen_names, gluon_trainer_problems, held_by_trainer
 from ...gluon.optim.optimizers import KNOWN, build_optimizer
 from ...gluon.optim.parameters import learnable, select
 from ...spec import TrainerSpec
+from ...utils.errors import Problem
+from ...utils.text import quoted
 from .optimizer import MXNetOptimizer
 from .rules import RULES
 

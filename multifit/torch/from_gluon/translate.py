@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import fx
 
-from ...errors import Problem, counted, quoted, raise_problems
+from ...utils.errors import Problem, raise_problems
+from ...utils.text import counted, quoted
 from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple, table
 from .operators import OPERATORS
 

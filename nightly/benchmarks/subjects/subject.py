@@ -11,7 +11,7 @@ import mxnet as mx
 from mxnet import autograd
 
 from multifit import MultiEstimator, TaskSpec, TrainerSpec
-from multifit.taskfile import TaskFile
+from multifit.cli.taskfile import TaskFile
 
 __all__ = ["STATIC", "Epoch", "Subject", "task"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import LogTo
-from multifit.plots import task_curves
+from multifit.handlers.plots import task_curves
 from tests.common.compared import CASES, assert_compared, figures, fitted
 from tests.common.grids import TWO
 from tests.common.hand_loop import SILENT

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, TaskSpec
-from multifit.errors import DataError
 from multifit.gluon.data.batch import Batch
 from multifit.gluon.data.splitter import BatchSplitter
+from multifit.utils.errors import DataError
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip

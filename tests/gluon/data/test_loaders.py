@@ -14,9 +14,9 @@ from multifit.distributed import ALONE
 from multifit.engines.batch import arrays_in, as_numpy
 from multifit.engines.loaders import Loaders, iterate, iterate_from, repeat, replay_epochs
 from multifit.engines.reader import Reader
-from multifit.errors import DataError
 from multifit.gluon.data.loaders import by_index
-from multifit.seeding import random_state, set_random_state
+from multifit.utils.errors import DataError
+from multifit.utils.seeding import random_state, set_random_state
 from tests.common.data import Limited, Repeating, Scaling
 
 import mxnet as mx  # isort: skip

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.errors import SpecError
+from multifit.utils.errors import SpecError
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip

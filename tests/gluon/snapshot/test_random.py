@@ -8,8 +8,8 @@ import pytest
 
 from multifit.estimator.run import Run
 from multifit.gluon.snapshot.snapshot import MXNetTrees
-from multifit.seeding import random_state, set_random_state
-from multifit.state import RunState
+from multifit.handlers.state import RunState
+from multifit.utils.seeding import random_state, set_random_state
 
 import mxnet as mx  # isort: skip
 

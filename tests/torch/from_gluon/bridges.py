@@ -7,13 +7,13 @@ import numpy as np
 import torch
 
 from multifit import TaskSpec
-from multifit.checks import at_path, bind_outputs
 from multifit.distributed import ALONE
+from multifit.distributed.log_once import LogOnce, get_logger
 from multifit.engines import Setup
 from multifit.gluon.compat import mx
 from multifit.gluon.optim.parameters import named_parameters
 from multifit.gluon.step.loss_calls import call_loss
-from multifit.log_once import LogOnce, get_logger
+from multifit.spec.checks import at_path, bind_outputs
 from multifit.spec.terms import by_reference
 from multifit.torch import loss_calls as native
 from multifit.torch.from_gluon import Bridge, converted

@@ -9,8 +9,8 @@ import torch
 
 from multifit import CheckpointHandler, Every, LabelSmoothing, MultiEstimator, SpecError, TaskSpec
 from multifit.gluon.compat import mx
-from multifit.seeding import seed_everything
 from multifit.torch.from_gluon.engine import host
+from multifit.utils.seeding import seed_everything
 from tests.common.nets import sequential
 from tests.torch.from_gluon.bridges import assert_same
 

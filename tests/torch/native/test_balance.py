@@ -37,7 +37,7 @@ from multifit.balance import (
 )
 from multifit.balance.weighing import weigh_gradients
 from multifit.distributed import ALONE, World
-from multifit.state import RunState
+from multifit.handlers.state import RunState
 from multifit.torch import balance
 from multifit.torch.balance import make_balancer
 from tests.common.ranks import run_ranks

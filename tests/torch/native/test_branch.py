@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multifit.errors import SpecError
 from multifit.torch.branch import Branch
+from multifit.utils.errors import SpecError
 
 from .nets import Recurrent, Residual, normalised
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from multifit import MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
-from multifit.seeding import preserve_rng
+from multifit.utils.seeding import preserve_rng
 
 SPEC = TaskSpec(
     inputs=["x"], outputs=["y"], labels=["y"], losses={"y": nn.MSELoss()},

@@ -25,7 +25,7 @@ from multifit.engines.loaders import iterate, iterate_from, loaders_of, replay_e
 from multifit.engines.reader import Reader
 from multifit.estimator.data import rank_problems
 from multifit.sampling import Proportional, TaskLoaders
-from multifit.seeding import random_state, set_random_state
+from multifit.utils.seeding import random_state, set_random_state
 from tests.common.ranks import run_ranks
 
 SIZE = 11

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from multifit import MultiEstimator, SpecError
+from multifit.cli.taskfile import TaskFile
 from multifit.engines import choose_engine, engine_module, library_of, precision_name, registry
-from multifit.seeding import seed_everything
-from multifit.taskfile import TaskFile
+from multifit.utils.seeding import seed_everything
 from multifit.version import installed_versions
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,116 @@
+"""seed_everything seeds all random generators."""
+
+import random
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from multifit.gluon.compat import mx
+from multifit.utils import seeding
+from multifit.utils.seeding import seed_everything
+
+
+def draw() -> list[float]:
+    return [random.random(), float(np.random.rand()), float(mx.nd.random.uniform().asscalar())]
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 - 1])
+def test_the_same_seed_gives_the_same_numbers(seed):
+    drawn = []
+    for number in (seed, seed, 1):
+        seed_everything(number)
+        drawn.append(draw())
+    assert drawn[0] == drawn[1]
+    assert all(one != other for one, other in zip(drawn[0], drawn[2]))
+
+
+def test_pytorchs_generator_is_seeded_if_somebody_imported_torch(monkeypatch):
+    given = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(manual_seed=given.append))
+    monkeypatch.setattr(seeding, "SEEDERS", [])
+    seed_everything(7)
+    assert given == [7]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_an_error(seed):
+    with pytest.raises(ValueError, match=f"from 0 to 4294967295, not {seed}"):
+        seed_everything(seed)
+
+
+def test_torch_is_seeded_if_it_is_imported(monkeypatch):
+    """Its loaders shuffle with its own generator, whatever the engine is."""
+    given = []
+    monkeypatch.setattr(seeding, "SEEDERS", [])
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(manual_seed=given.append))
+    seed_everything(2**31 + 5)
+    assert given == [5]
+    monkeypatch.delitem(sys.modules, "torch")
+    seed_everything(1)
+    assert given == [5]
+
+
+def test_an_engine_that_is_imported_later_gets_the_seed(monkeypatch):
+    monkeypatch.setattr(seeding, "SEEDERS", [])
+    monkeypatch.setattr(seeding, "_last", [])
+    given = []
+    seeding.add_seeder(given.append)
+    assert not given
+    seed_everything(2**31 + 5)
+    seeding.add_seeder(given.append)
+    assert given == [5, 5]
+
+
+class FakeTorch:
+    """Has the generators of PyTorch: one of the CPU, and one of each GPU."""
+
+    def __init__(self, gpus: int) -> None:
+        self.states, self.default_generator = [np.array([number]) for number in range(1 + gpus)], self
+        self.cuda = SimpleNamespace(
+            is_available=lambda: gpus > 0,
+            is_initialized=lambda: gpus > 0,
+            device_count=lambda: gpus,
+            get_rng_state_all=lambda: [SimpleNamespace(numpy=each.copy) for each in self.states[1:]],
+            set_rng_state=lambda state, number: self.states[1 + number].__setitem__(..., state),
+        )
+        self.tensor = lambda values, device: np.array(values)
+
+    def get_rng_state(self) -> SimpleNamespace:
+        return SimpleNamespace(numpy=self.states[0].copy)
+
+    def set_rng_state(self, state: np.ndarray) -> None:
+        self.states[0][...] = state
+
+    def manual_seed(self, seed: int) -> None:
+        self.states[0][...] = seed
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_the_random_state_holds_that_of_torch_if_it_is_imported(monkeypatch, gpus):
+    torch = FakeTorch(gpus)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    state = seeding.random_state()
+    assert ("cuda" in state) == (gpus > 0)
+    seeding.seed_order(9)
+    for each in torch.states[1:]:
+        each += 5
+    assert torch.states[0] == 9
+    with seeding.preserve_rng():
+        torch.manual_seed(3)
+    assert torch.states[0] == 9
+    seeding.set_random_state(state)
+    assert [int(each) for each in map(np.squeeze, torch.states)] == [*range(1 + gpus)]
+    monkeypatch.delitem(sys.modules, "torch")
+    assert {*seeding.random_state()} == {"numpy", "python"}
+    seeding.set_random_state(state)
+
+
+def test_orders_are_drawn_from_what_is_seeded(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    drawn = []
+    for seed in (4, 4, 5):
+        seeding.seed_order(seed)
+        drawn.append((random.random(), np.random.rand()))
+    assert drawn[0] == drawn[1] != drawn[2]
