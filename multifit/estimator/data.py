@@ -12,6 +12,7 @@ from ..spec import TaskSpec
 from ..spec.checks import batch_count, describe, is_array, is_endless, loader_problems, one_shot
 from ..spec.terms import task_slots
 from ..utils.errors import Problem, raise_problems
+from ..utils.stages import TRAIN
 from ..utils.text import quoted, shown
 
 SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
@@ -66,12 +67,17 @@ def check_evaluated(data: Any, session: Any, what: str = "data", once: bool = Tr
     return _evaluated(session.spec, data)
 
 
-def first_of(reader: Any, data: Any, count: int) -> Any:
-    """Return the first batches of a loader, or of each of several; some iterators would overwrite them."""
-    if isinstance(data, TaskLoaders):
-        loaders = {name: first_of(reader, loader, count) for name, loader in data.loaders.items()}
-        return TaskLoaders(loaders, data.sampling)
-    return [deepcopy(batch) for batch in islice(reader.iterate(data), count)]
+def overfit_data(session: Any, train: Any, val: Any, count: int, resume: Any) -> tuple[Any, Any]:
+    """Return the first batches of the training data, also as validation data if that takes such ones."""
+    if resume is not None or not session.world.alone:
+        raise ValueError(
+            "fit: overfit= only tries out whether a net can learn a few batches by heart; leave it "
+            "out to resume a run, and to train in several processes"
+        )
+    train = _first_of(session.readers[TRAIN], train, count)
+    if val is not None and session.spec.evaluate is None:
+        val = TaskLoaders(train.loaders) if isinstance(train, TaskLoaders) else train
+    return train, val
 
 
 def each_loader(what: str, data: Any) -> dict[str, Any]:
@@ -104,6 +110,14 @@ def endless_problems(what: str, data: Any, limit: str) -> list[Problem]:
         for name, loader in each_loader(what, data).items()
         if limit and is_endless(loader)
     ]
+
+
+def _first_of(reader: Any, data: Any, count: int) -> Any:
+    """Return the first batches of a loader, or of each of several; some iterators would overwrite them."""
+    if isinstance(data, TaskLoaders):
+        loaders = {name: _first_of(reader, loader, count) for name, loader in data.loaders.items()}
+        return TaskLoaders(loaders, data.sampling)
+    return [deepcopy(batch) for batch in islice(reader.iterate(data), count)]
 
 
 def _evaluated(spec: TaskSpec, data: Any) -> Any:

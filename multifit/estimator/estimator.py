@@ -21,8 +21,6 @@ from ..engines import (
     FORMATS,
     Arrays,
     Engine,
-    FirstBatches,
-    Peeked,
     Setup,
     choose_engine,
     engine_module,
@@ -70,7 +68,7 @@ from ..utils.seeding import preserve_rng, seed_everything
 from ..utils.stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
 from ..utils.threads import oversubscription
 from .batch_pass import run_pass
-from .data import check_data, check_evaluated, each_loader, endless_problems, first_of, rank_problems
+from .data import check_data, check_evaluated, each_loader, endless_problems, overfit_data, rank_problems
 from .fit_loop import FitLoop
 from .fit_setup import fit_events, set_seed, start_together
 from .handler_runner import HandlerRunner
@@ -209,6 +207,7 @@ class MultiEstimator:
         self._calls = calls  # of this estimator and those of its tools
         self._handlers = HandlerRunner(self)
         self._checkpointer = RunCheckpointer(engine, run, self._handlers, log_once)
+        self._loop_parts = engine, run, self._handlers, log_once
         self._fit_loop: FitLoop | None = None  # of the running fit
         self._batch_loop: FitLoop | None = None  # of calls of `fit_batch` without a fit
 
@@ -307,7 +306,9 @@ class MultiEstimator:
                     "give exactly one: epochs=10, or batches=1000"
                 )
             if overfit is not None:
-                train_data, val_data = self._first_of(train_data, val_data, overfit, resume)
+                train_data, val_data = overfit_data(self._session, train_data, val_data, overfit, resume)
+                line = "overfit=%d: trains on the first batches alone, the same ones in each epoch"
+                self.logger.info(line, overfit)
                 val_batches = val_batches or overfit
             handlers = checked_handlers(event_handlers)
             writing: AbstractContextManager[list[object]] = nullcontext(handlers)
@@ -342,9 +343,9 @@ class MultiEstimator:
         needs_outputs = self._overrides("fit_batch") or events.takes_outputs(TRAINING_EVENTS)
         self._run.sets.update(getattr(val_batch, "sets", ()))
         with self._engine.fit(hooks, needs_outputs, batch_axis):
-            loop = self._fit_loop = self._new_loop(val_batch)
+            loop = self._fit_loop = FitLoop(*self._loop_parts, train_data, val_batch)
             self._run.start(epochs, batches)
-            loop.read_tasks(train_data)
+            loop.read_tasks()
             with hooks.around("fit"), self._handlers.fit(events):
                 limits = {"epochs": epochs, "batches": batches, "seed": seed}
                 start_together(self._engine, events.handlers, self._log_once, **limits)
@@ -353,25 +354,9 @@ class MultiEstimator:
                 if checkpoint is None:  # which holds the weights of the classes
                     self._engine.balance_classes(train_data, ends=epochs is not None)
                 with self._engine.running():
-                    loop.train(train_data, self.fit_batch, checkpoint)
+                    loop.train(self.fit_batch, checkpoint)
                 self._session.shared.average_statistics()
         return self._run.history
-
-    def _first_of(self, train_data: Any, val_data: Any, count: int, resume: Any) -> tuple[Any, Any]:
-        """Return the first batches of the training data, also as validation data if that takes such ones."""
-        if resume is not None or not self.world.alone:
-            raise ValueError(
-                "fit: overfit= only tries out whether a net can learn a few batches by heart; leave it "
-                "out to resume a run, and to train in several processes"
-            )
-        self.logger.info("overfit=%d: trains on the first batches alone, the same ones in each epoch", count)
-        train_data = first_of(self._session.readers[TRAIN], train_data, count)
-        if val_data is not None and self.spec.evaluate is None:
-            val_data = TaskLoaders(train_data.loaders) if isinstance(train_data, TaskLoaders) else train_data
-        return train_data, val_data
-
-    def _new_loop(self, val_batch: Peeked | FirstBatches | None) -> FitLoop:
-        return FitLoop(self._engine, self._run, self._handlers, self._log_once, val_batch)
 
     def fit_batch(self, batch: Any) -> BatchResult:
         """Train on one batch, as the loader yielded it; may be overridden.
@@ -386,7 +371,7 @@ class MultiEstimator:
             return self._fit_loop.train_batch(batch)
         if self._batch_loop is None:
             self._engine.restart()
-            self._batch_loop = self._new_loop(None)
+            self._batch_loop = FitLoop(*self._loop_parts)
         self._session.trainers.check_none_accumulates()
         with self._engine.running():
             result = self._batch_loop.train_batch(batch)

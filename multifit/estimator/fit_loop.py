@@ -30,8 +30,9 @@ class FitLoop:
     """The training loop of one fit.
 
     `engine` was just restarted with the fit's hooks. The messages of `log_once` so far go into the plan.
-    `val_data` is the first batch that handlers will evaluate, or the first batch of each loader, and is
-    checked together with the first training batch. None without validation data.
+    `train_data` is None if there is no fit: batches are given one by one. `val_batch` is the first batch that
+    handlers will evaluate, or the first batch of each loader, and is checked together with the first training
+    batch. None without validation data.
     """
 
     def __init__(
@@ -40,45 +41,46 @@ class FitLoop:
         run: Run,
         handlers: HandlerRunner,
         log_once: LogOnce,
-        val_data: Peeked | FirstBatches | None,
+        train_data: Any = None,
+        val_batch: Peeked | FirstBatches | None = None,
     ) -> None:
         self._engine, self._session, self._run, self._handlers = engine, engine.session, run, handlers
-        self._log_once, self._val_data = log_once, val_data
+        self._log_once, self._data, self._val_batch = log_once, train_data, val_batch
         self._firsts: FirstBatches | None = None  # of several loaders, until they are checked
         self._checked: Any = None  # the dry run of these first batches
         self._reader = engine.session.readers[TRAIN]
         self._train_step: Any = None  # made after the check of the first batch
 
-    def read_tasks(self, data: Any) -> None:
+    def read_tasks(self) -> None:
         """Prepare the engine for the batches of several loaders, if the training or validation data has them.
 
         Raises SpecError or DataError if a loader is empty, or if the loaders lack what a loss takes.
         """
-        if isinstance(self._val_data, FirstBatches):
-            self._session.read_tasks(EVALUATE, self._val_data.slots)
-        if isinstance(data, TaskLoaders):
-            self._session.loaders = data
-            self._firsts = self._engine.first_batches(TRAIN, data, "train_data")
+        if isinstance(self._val_batch, FirstBatches):
+            self._session.read_tasks(EVALUATE, self._val_batch.slots)
+        if isinstance(self._data, TaskLoaders):
+            self._session.loaders = self._data
+            self._firsts = self._engine.first_batches(TRAIN, self._data, "train_data")
 
     def check_tasks(self) -> None:
         """Check the first batches of several loaders; a single loader's is checked when it is trained on."""
         if self._firsts is not None:
-            self._checked = self._engine.dry_run(self._firsts, self._val_data)
+            self._checked = self._engine.dry_run(self._firsts, self._val_batch)
             self._firsts = None
 
-    def train(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
+    def train(self, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
         """Train until the run stops; after a checkpoint was restored, train the rest of its epoch first.
 
         `fit_batch` trains on one batch: :meth:`train_batch`, or the user's own method around it. Raises
         DataError if the data yields no batch.
         """
         if checkpoint is not None:
-            self._finish_epoch(data, fit_batch, checkpoint)
+            self._finish_epoch(fit_batch, checkpoint)
         while not self._run.state.stopped:
             self._run.history.open_row()
             self._session.stages[TRAIN].reset()
-            batches = self._reader.iterate(data, self._run.state.epoch)
-            self._train_epoch(data, _after(self._run.remember_order, batches), fit_batch)
+            batches = self._reader.iterate(self._data, self._run.state.epoch)
+            self._train_epoch(_after(self._run.remember_order, batches), fit_batch)
 
     def train_batch(self, batch: Any) -> BatchResult:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
@@ -96,18 +98,18 @@ class FitLoop:
         return result
 
     def _check(self, batch: Any) -> BatchResult:
-        val_data = self._val_data if self._checked is None else None
-        run = self._engine.dry_run(batch, val_data)
-        sets = getattr(self._val_data, "sets", ())
-        check_monitors(self._session, self._handlers.handlers, self._val_data is not None, sets)
+        val_batch = self._val_batch if self._checked is None else None
+        run = self._engine.dry_run(batch, val_batch)
+        sets = getattr(self._val_batch, "sets", ())
+        check_monitors(self._session, self._handlers.handlers, self._val_batch is not None, sets)
         self._run.plan = self._engine.make_plan(self._checked or run)
-        self._val_data = self._checked = None
+        self._val_batch = self._checked = None
         result: BatchResult = run.train
         return result
 
-    def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path) -> None:
+    def _finish_epoch(self, fit_batch: Callable[[Any], BatchResult], checkpoint: Path) -> None:
         """Train the rest of the epoch in which a checkpoint was saved; the history already has its row."""
-        run, state = self._run, self._run.state
+        run, state, data = self._run, self._run.state, self._data
         if not all(map(self._reader.repeats_workers, each_loader("train_data", data).values())):
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
@@ -123,22 +125,21 @@ class FitLoop:
         if run.epoch_complete:
             then()
         elif state.stopped:  # by a limit or a handler: the run is finished, only its last epoch must end
-            self._train_epoch(data, _after(then, ()), fit_batch, first)
+            self._train_epoch(_after(then, ()), fit_batch, first)
         else:
             batches = _after(
                 run.restore_order, self._reader.iterate_from(data, first, before_rest, state.epoch)
             )
-            self._train_epoch(data, batches, fit_batch, first, then if random else None)
+            self._train_epoch(batches, fit_batch, first, then if random else None)
 
     def _train_epoch(
         self,
-        data: Any,
         batches: Iterator[Any],
         fit_batch: Callable[[Any], BatchResult],
         first: int = 0,
         resume: Callable[[], None] | None = None,
     ) -> None:
-        run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
+        run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(self._data)
         run.epoch_complete = False
         self._handlers.emit(events.begin, batches=total)
         windows, around = self._session.windows, self._session.hooks.active("around_step")
@@ -160,7 +161,7 @@ class FitLoop:
         self._handlers.emit(events.end, complete=run.epoch_complete)
         state.agree()
         state.epoch += 1
-        if one_shot(data):
+        if one_shot(self._data):
             state.end("the data is exhausted")
 
     def _restore(self, checkpoint: Path) -> None:
