@@ -80,7 +80,7 @@ from .rate_search import RateSearch, find_learning_rate
 from .resume import RunCheckpointer
 from .run import Calls, Run
 from .run_folder import RunRecord, run_plots, writing_run
-from .trained import LAST, find_trained
+from .trained import find_trained
 
 _Engine = Annotated[str, one_of(*ENGINES)]
 _Compile = Annotated[
@@ -627,7 +627,7 @@ class MultiEstimator:
     # ---- after training ------------------------------------------------------------------------------------
 
     @checked
-    def load(self, path: PathLike, which: str = LAST) -> Path:
+    def load(self, path: PathLike, which: str = "last") -> Path:
         """Set the net's parameters, and those of losses, to trained ones, for use or for further training.
 
         Trainers and counters stay as they are: to continue a training, ``fit(resume=path)`` restores them
