@@ -1,4 +1,4 @@
-"""Prepare the package for the site's reference: docstrings become Markdown, and signatures show real types."""
+"""Prepare the package for the reference: docstrings become Markdown, and signatures show real types."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ class Types(griffe.Extension):
                 member.returns = written_out(member.returns, package)
             elif member.is_attribute:
                 member.annotation = written_out(member.annotation, package)
+                if isinstance(member.value, griffe.ExprName):
+                    member.value = written_out(member.value, package)
             else:
                 self._rewrite(member, package)
 
