@@ -10,6 +10,9 @@ from typing import Any
 import griffe
 
 ROLE = re.compile(r":(?:func|meth|class|mod|math):`(?:~[\w.]+\.)?([^`]+`)")
+CHOICES = re.compile(
+    r"^(\w[\w, ]* : )\{(.+?)(?:, ([^,]+))?\}", re.MULTILINE
+)  # the first would be shown as default
 FORMULA = re.compile(r"^\.\. math::\s*((?:.+\n?)(?:[ \t]+.+\n?)*)", re.MULTILINE)
 KEPT = "multifit.utils.protocols."  # the names that the page on types explains
 
@@ -21,6 +24,9 @@ class Markdown(griffe.Extension):
         """Rewrite one docstring."""
         if obj.docstring:
             text = ROLE.sub(r"`\1", obj.docstring.value)
+            text = CHOICES.sub(
+                lambda found: f"{found[1]}{' or '.join(filter(None, found.group(2, 3)))}", text
+            )
             obj.docstring.value = FORMULA.sub(lambda formula: f"```text\n{formula[1].strip()}\n```\n", text)
 
 

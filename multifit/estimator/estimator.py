@@ -703,8 +703,10 @@ class MultiEstimator:
         ----------
         data : DataLoader, DataIter or re-iterable of batches
             Read as often as needed.
-        start, end : float
-            The first and the last rate.
+        start : float
+            The first rate.
+        end : float
+            The last rate.
         batches : int
             The number of training steps, each with a higher rate.
         trainer : str, optional
