@@ -137,7 +137,7 @@ class MultiEstimator:
     engine : {"auto", "mxnet", "torch"}
         What runs the batches of a Gluon net; a PyTorch net always runs with PyTorch. "torch" translates a
         Gluon net into a module, which PyTorch trains on a device such as ``context="cuda:0"`` or
-        ``context="cpu"``; see docs/leaving-mxnet.md for what differs and what is refused. "auto" chooses MXNet,
+        ``context="cpu"``; docs/leaving-mxnet.md says what differs and what is refused. "auto" chooses MXNet,
         unless `context` is PyTorch's name of a CUDA device, or a GPU that PyTorch can use and MXNet cannot.
     compile : {"auto", "cudagraphs", True, False}
         With PyTorch, how net, losses and their backward pass run. "auto" captures them on a GPU as CUDA
