@@ -51,8 +51,6 @@ class Types(griffe.Extension):
                 member.returns = written_out(member.returns, package)
             elif member.is_attribute:
                 member.annotation = written_out(member.annotation, package)
-                if scope.is_class:  # a dataclass, whose fields are arguments
-                    member.value = written_out(member.value, package)
             else:
                 self._rewrite(member, package)
 
