@@ -37,7 +37,7 @@ help:
 	@echo "make distributed  build Horovod and run the tests that need it or PyTorch; ten minutes the first time"
 	@echo "make torch   install PyTorch beside MXNet and run the tests of the engine on PyTorch; TORCH chooses a build"
 	@echo "make torch-only   install PyTorch without MXNet and run the tests that need no MXNet; Python 3.10 to 3.13"
-	@echo "make gpu     steps and the nightly table with PyTorch on a GPU, into runs/gpu; docs/gpu.md says what it needs"
+	@echo "make gpu     steps and the nightly table with PyTorch on a GPU, into runs/gpu; see nightly/benchmarks/README.md"
 	@echo "make gpu-bundle   pack what a machine with PyTorch alone needs for it; SMALL=1 if it has OpenCV and the like"
 	@echo "make clean   remove the virtual environments and everything that was generated"
 	@echo "PYTHON=python3.12 chooses another Python (3.10 to 3.12; 3.13 without MXNet)"

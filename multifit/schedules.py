@@ -62,8 +62,10 @@ class OneCycle:
         Number of updates of the whole cycle: epochs times batches per epoch.
     warm : float
         The share of the steps in which the rate rises, above 0 and below 1.
-    start_divisor, final_divisor : float
-        `max_lr` divided by the first and by the last rate; at least 1.
+    start_divisor : float
+        `max_lr` divided by the first rate; at least 1.
+    final_divisor : float
+        `max_lr` divided by the last rate; at least 1.
 
     Raises
     ------

@@ -126,8 +126,10 @@ class MultiEstimatorClassifier(ClassifierMixin, _Estimator):  # type: ignore[mis
         What to train, with one input, output and label.
     optimizer : str
         The optimizer. Its options are ``optimizer__<name>``, such as ``optimizer__learning_rate=0.01``.
-    epochs, batch_size : int
-        The number of epochs, and of samples in a batch.
+    epochs : int
+        The number of epochs.
+    batch_size : int
+        The number of samples in a batch.
     random_state : int or numpy.random.RandomState, optional
         Seeds initial parameters, dropout and the order of the samples.
     verbose : bool

@@ -2,7 +2,7 @@
 
 It has two parts. `steps` measures training steps of each case, with multifit and with a loop written in
 PyTorch, which take turns. `rows` trains every row of the table of floors. The results are written after each
-case, so that nothing measured is lost if the time runs out. docs/gpu.md says what is measured, and how.
+case, so that nothing measured is lost if the time runs out. benchmarks/README.md says how it is measured.
 """
 
 import argparse

@@ -78,7 +78,7 @@ from .rate_search import RateSearch, find_learning_rate
 from .resume import RunCheckpointer
 from .run import Calls, Run
 from .run_folder import RunRecord, run_plots, writing_run
-from .trained import LAST, find_trained
+from .trained import find_trained
 
 _Engine = Annotated[str, one_of(*ENGINES)]
 _Compile = Annotated[
@@ -135,7 +135,7 @@ class MultiEstimator:
     engine : {"auto", "mxnet", "torch"}
         What runs the batches of a Gluon net; a PyTorch net always runs with PyTorch. "torch" translates a
         Gluon net into a module, which PyTorch trains on a device such as ``context="cuda:0"`` or
-        ``context="cpu"``; see docs/torch.md for what differs and what is refused. "auto" chooses MXNet,
+        ``context="cpu"``; docs/leaving-mxnet.md says what differs and what is refused. "auto" chooses MXNet,
         unless `context` is PyTorch's name of a CUDA device, or a GPU that PyTorch can use and MXNet cannot.
     compile : {"auto", "cudagraphs", True, False}
         With PyTorch, how net, losses and their backward pass run. "auto" captures them on a GPU as CUDA
@@ -612,7 +612,7 @@ class MultiEstimator:
     # ---- after training ------------------------------------------------------------------------------------
 
     @checked
-    def load(self, path: PathLike, which: str = LAST) -> Path:
+    def load(self, path: PathLike, which: str = "last") -> Path:
         """Set the net's parameters, and those of losses, to trained ones, for use or for further training.
 
         Trainers and counters stay as they are: to continue a training, ``fit(resume=path)`` restores them
@@ -688,8 +688,10 @@ class MultiEstimator:
         ----------
         data : DataLoader, DataIter or re-iterable of batches
             Read as often as needed.
-        start, end : float
-            The first and the last rate.
+        start : float
+            The first rate.
+        end : float
+            The last rate.
         batches : int
             The number of training steps, each with a higher rate.
         trainer : str, optional

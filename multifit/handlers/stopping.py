@@ -15,7 +15,6 @@ from .handler import Handler, Priority
 from .state import RunState
 
 _CATCHABLE = sorted(set(signal.Signals.__members__) - {"SIGKILL", "SIGSTOP"})
-_DEFAULT = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _CATCHABLE]  # Windows has two
 _Signal = Annotated[str, one_of(*_CATCHABLE)]
 _Condition = Annotated[Callable[[RunState], bool | str], Valid("a function of the run's state")]
 
@@ -147,8 +146,9 @@ class InterruptHandler(Handler):
     priority = Priority.STOPPING + 100.0
 
     @checked
-    def __init__(self, signals: _Signal | Iterable[_Signal] = _DEFAULT) -> None:
-        self.signals = tuple([signals] if isinstance(signals, str) else signals)
+    def __init__(self, signals: _Signal | Iterable[_Signal] = ("SIGINT", "SIGTERM", "SIGHUP")) -> None:
+        names = [signals] if isinstance(signals, str) else signals
+        self.signals = tuple(name for name in names if name in _CATCHABLE)  # Windows has no SIGHUP
         self._installed: list[signal.Signals] = []
         self._process = os.getpid()
         self._running = False

@@ -127,7 +127,7 @@ def test_pooling_of_equal_pixels():
 NAN = float("nan")
 ZEROS = np.zeros((2, 3))
 WITH_NAN = np.array([NAN, 1, 2, 3])
-# what docs/torch.md lists, with our output or gradient, and MXNet's if it is always the same
+# what docs/leaving-mxnet.md lists, with our output or gradient, and MXNet's if it is always the same
 DIFFERENT = {
     "topk": ("output", partial(S.topk, k=4, axis=1), np.zeros((1, 17)), [0, 1, 2, 3], None),
     "argsort": ("output", partial(S.argsort, axis=1), np.zeros((1, 17)), range(17), None),
