@@ -49,6 +49,8 @@ demo: $(STAMP)
 	@echo "This takes 3 minutes on two slow cores, half of that on fast ones. Pictures: runs/scenes/*.png"
 	$(BIN)/multifit train tasks/scenes.py --output runs/scenes
 
+# From Python 3.12 on, coverage need not trace every line that runs.
+test: export COVERAGE_CORE = $(if $(filter 3.12 3.13,$(VERSION)),sysmon,ctrace)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered --durations=10
 
