@@ -1,10 +1,15 @@
 """Batches whose gradients accumulate: the update is that of one batch of all their samples."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 import pytest
+from mxnet import gluon, nd
+from mxnet.gluon import nn
 
 from multifit import CheckpointHandler, DataError, Every, LossSpec, MultiEstimator, TrainerError, TrainerSpec
 from multifit.handlers import StoppingHandler, TerminateOnNaN
@@ -13,13 +18,9 @@ from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_o
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import CutsPower, PowerCut, handler
-from tests.common.nets import Heads, hybridized, sequential
+from tests.common.nets import Heads, hybridized, sequential, two_heads
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.specs import two_head_spec
-
-import mxnet as mx  # isort: skip
-from mxnet import gluon, nd  # isort: skip
-from mxnet.gluon import nn  # isort: skip
 
 
 def assert_equal(one: Any, other: Any) -> None:
@@ -28,25 +29,23 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 def fitted(
-    data: Any, missing: bool = False, tokens: bool = False, handlers: Any = (), epochs: int = 1,
+    data: Any, missing: bool = False, tokens: bool = False, handlers: Any = (), limit: Any = None,
     spec: Any = None, **options: Any,
 ) -> MultiEstimator:  # fmt: skip
     """Fit on batches of these sizes, or on these batches."""
     spec = spec or spec_of(missing, tokens)
     estimator = MultiEstimator(net_of(), spec, TrainerSpec(".*", "sgd", SGD), **options)
-    batches = batches_of(data, missing) if isinstance(data[0], int) else data
-    estimator.fit(batches, epochs=epochs, event_handlers=list(handlers))
+    batches = batches_of(data, missing) if isinstance(data, tuple) else data
+    estimator.fit(batches, **(limit or {"epochs": 1}), event_handlers=list(handlers))
     return estimator
 
 
-WINDOWS = ((3, ONE), (5, TWO))  # of all batches, and of more than an epoch has
-
-
 @pytest.mark.parametrize(
-    ("case", "window"), [(case, WINDOWS[i % 2]) for i, case in enumerate(CASES)], ids=str
+    ("case", "window", "devices"), [(case, 3 + i % 2 * 2, (ONE, TWO)[i % 2]) for i, case in enumerate(CASES)]
 )
-def test_the_update_is_that_of_one_batch(case: str, window: Any) -> None:
-    assert_is_one_batch(case, window[0], context=window[1])
+def test_the_update_is_that_of_one_batch(case: str, window: int, devices: Any) -> None:
+    """The window is of all batches, or of more than an epoch has."""
+    assert_is_one_batch(case, window, context=devices)
 
 
 ADAM = {"learning_rate": 0.02}
@@ -83,9 +82,84 @@ def test_trainers_that_accumulate(name: str) -> None:
     assert_equal(*found)
 
 
-def test_what_an_epoch_leaves_over_is_an_update() -> None:
-    accumulated = fitted((2, 4, 3, 3, 2), True, True, epochs=3, accumulate=2)
-    assert_equal(values_of(fitted((6, 6, 2), True, True, epochs=3)), values_of(accumulated))
+class Penalty:
+    """Adds the mean of the squared outputs."""
+
+    priority = 5.0
+
+    def change_objective(self, estimator: Any, objectives: Any, pred: Any) -> Any:
+        return [*objectives, *((y**2).mean().reshape((1,)) for y in pred["size"])]
+
+
+class Reusing(list):  # type: ignore[type-arg]
+    """Yields the same arrays again and again, with other values, as MXNet's iterators do."""
+
+    def __iter__(self) -> Any:
+        arrays = [nd.array(array, dtype="float64") for array in self[0]]
+        for batch in super().__iter__():
+            for array, values in zip(arrays, batch):
+                array[:] = values
+            yield mx.io.DataBatch(arrays[:1], arrays[1:])
+
+
+def noisy(tokens: bool) -> MultiEstimator:
+    """Train with noise that reading a batch draws; normalizers, which are read ahead, change nothing."""
+
+    def batch_fn(batch: Any) -> dict[str, Any]:
+        x, digit, size, _ = batch
+        return {"x": x + np.random.randn(*x.shape), "digit": digit, "size": size, "tokens": np.ones(len(x))}
+
+    np.random.seed(2)
+    return fitted((4, 4, 4), spec=spec_of(False, tokens, batch_fn=batch_fn), accumulate=2)
+
+
+def after_a_failure() -> MultiEstimator:
+    """Train for two epochs after a fit that failed within a window."""
+    estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+    with pytest.raises(PowerCut):
+        estimator.fit(batches_of((4, 4), True), epochs=1, event_handlers=[CutsPower(1)])
+    estimator.fit(batches_of((4, 4), True), epochs=2, event_handlers=[])
+    return estimator
+
+
+BOTH = {"missing": True, "tokens": True}
+STOP = StoppingHandler(condition=lambda state: state.step == 3)
+HOLD = handler("Hold", hold_update=lambda estimator: estimator.state.step == 3)
+FIRST, _, LAST = batches_of((5, 5, 2))
+PENALISED: dict[str, Any] = {"missing": True, "handlers": [Penalty()], "limit": {"epochs": 2}}
+PAIRS = partial(fitted, accumulate=2)
+EQUAL: dict[str, tuple[Callable[[], MultiEstimator], Callable[[], MultiEstimator]]] = {
+    "what an epoch leaves over": (
+        lambda: PAIRS((2, 4, 3, 3, 2), **BOTH, limit={"epochs": 3}),
+        lambda: fitted((6, 6, 2), **BOTH, limit={"epochs": 3}),
+    ),
+    "what handlers add to the objective": (
+        lambda: PAIRS((5, 3), **PENALISED), lambda: fitted((8,), **PENALISED)
+    ),
+    "a second window that is held back": (
+        lambda: PAIRS((2, 3, 3, 2, 2), handlers=[HOLD]), lambda: fitted([FIRST, LAST])
+    ),
+    "a stop within a window": (lambda: PAIRS((3, 2, 3, 2, 4), handlers=[STOP]), lambda: fitted((5, 3))),
+    "a DataIter that reuses its arrays": (
+        lambda: PAIRS(Reusing(batches_of((4, 4, 4), True)), **BOTH), lambda: PAIRS((4, 4, 4), **BOTH)
+    ),
+    "noise, with normalizers that are read ahead": (lambda: noisy(True), lambda: noisy(False)),
+    "a fit that failed within a window": (
+        after_a_failure, lambda: fitted((8,), missing=True, limit={"epochs": 2})
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("accumulating", "plain"), EQUAL.values(), ids=EQUAL)
+def test_runs_that_are_equal(accumulating: Any, plain: Any) -> None:
+    assert_equal(values_of(plain()), values_of(accumulating()))
+
+
+def test_a_limit_in_a_window_ends_it_and_no_more_is_read() -> None:
+    batches = iter(batches_of((3, 2, 3, 2, 4), True))
+    accumulated = fitted(batches, **BOTH, limit={"batches": 3}, accumulate=2)
+    assert len(list(batches)) == 2
+    assert_equal(values_of(fitted((5, 3), **BOTH)), values_of(accumulated))
 
 
 def test_losses_that_are_bound_to_a_trainer_have_its_window() -> None:
@@ -106,22 +180,6 @@ def test_losses_that_are_bound_to_a_trainer_have_its_window() -> None:
 
     mixed, twos, threes = run(digit=2, size=3), run(digit=2, size=2), run(digit=3, size=3)
     assert_equal({name: (threes if name.startswith("size") else twos)[name] for name in mixed}, mixed)
-
-
-class Penalty:
-    """Adds the mean of the squared outputs."""
-
-    priority = 5.0
-
-    def change_objective(self, estimator: Any, objectives: Any, pred: Any) -> Any:
-        return [*objectives, *((y**2).mean().reshape((1,)) for y in pred["size"])]
-
-
-def test_what_handlers_add_to_the_objective_counts_with_the_samples() -> None:
-    whole = fitted([8], True, handlers=[Penalty()], epochs=2)
-    assert_equal(
-        values_of(whole), values_of(fitted((5, 3), True, handlers=[Penalty()], epochs=2, accumulate=2))
-    )
 
 
 def test_gradient_requests_are_restored() -> None:
@@ -147,78 +205,9 @@ def test_a_run_that_meets_nan_keeps_the_parameters_of_the_last_update(place: int
     estimator = fitted(batches, True, handlers=[TerminateOnNaN()], accumulate=2)
     assert f"batch {place + 1}" in str(estimator.state.stop_reason)
     if place == 2:
-        assert_equal(values_of(fitted([8], True)), values_of(estimator))
+        assert_equal(values_of(fitted((8,), True)), values_of(estimator))
     else:
         assert_unchanged(estimator.net, snapshot(start))
-
-
-def test_an_update_that_a_handler_holds_back_loses_its_batches() -> None:
-    """Of the windows of batches 1 and 2, 3 and 4, and 5, the second is held back."""
-    hold = handler("Hold", hold_update=lambda estimator: estimator.state.step == 3)
-    held = fitted((2, 3, 3, 2, 2), handlers=[hold], accumulate=2)
-    first, _, last = batches_of((5, 5, 2))
-    assert_equal(values_of(fitted([first, last])), values_of(held))
-
-
-def test_a_limit_in_a_window_ends_it_and_no_more_is_read() -> None:
-    def run(sizes: Any, limit: int, **options: Any) -> tuple[Any, list[Any]]:
-        batches = iter(batches_of(sizes, True))
-        estimator = MultiEstimator(net_of(), spec_of(True, True), TrainerSpec(".*", "sgd", SGD), **options)
-        estimator.fit(batches, batches=limit, event_handlers=[])
-        return values_of(estimator), list(batches)
-
-    accumulated, rest = run((3, 2, 3, 2, 4), 3, accumulate=2)
-    assert len(rest) == 2
-    assert_equal(run((5, 3), 2)[0], accumulated)
-
-
-def test_a_stop_within_a_window_updates_with_what_is_there() -> None:
-    stop = StoppingHandler(condition=lambda state: state.step == 3)
-    stopped = fitted((3, 2, 3, 2, 4), handlers=[stop], accumulate=2)
-    assert_equal(values_of(fitted((5, 3))), values_of(stopped))
-
-
-def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
-    estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-    with pytest.raises(PowerCut):
-        estimator.fit(batches_of((4, 4), True), epochs=1, event_handlers=[CutsPower(1)])
-    estimator.fit(batches_of((4, 4), True), epochs=2, event_handlers=[])
-    assert_equal(values_of(fitted([8], True, epochs=2)), values_of(estimator))
-
-
-# ---- reading ahead -----------------------------------------------------------------------------------------
-
-
-class Reusing(list):  # type: ignore[type-arg]
-    """Yields the same arrays again and again, with other values, as MXNet's iterators do."""
-
-    def __iter__(self) -> Any:
-        arrays = [nd.array(array, dtype="float64") for array in self[0]]
-        for batch in super().__iter__():
-            for array, values in zip(arrays, batch):
-                array[:] = values
-            yield mx.io.DataBatch(arrays[:1], arrays[1:])
-
-
-def test_a_dataiter_may_reuse_its_arrays() -> None:
-    batches = batches_of((4, 4, 4), True)
-    kept, reused = (fitted(data, True, True, epochs=2, accumulate=2) for data in (batches, Reusing(batches)))
-    assert_equal(values_of(kept), values_of(reused))
-
-
-def test_reading_the_window_for_its_normalizers_draws_no_random_numbers() -> None:
-    """A normalizer of 1 for each sample changes nothing, though batches are then also read ahead."""
-
-    def batch_fn(batch: Any) -> dict[str, Any]:
-        x, digit, size, _ = batch
-        return {"x": x + np.random.randn(*x.shape), "digit": digit, "size": size, "tokens": np.ones(len(x))}
-
-    found = []
-    for tokens in (True, False):
-        np.random.seed(2)
-        spec = spec_of(False, tokens, batch_fn=batch_fn)
-        found.append(values_of(fitted((4, 4, 4), spec=spec, epochs=2, accumulate=2)))
-    assert_equal(*found)
 
 
 def test_a_wrong_batch_is_named_when_it_is_its_turn() -> None:
@@ -231,16 +220,13 @@ def test_a_wrong_batch_is_named_when_it_is_its_turn() -> None:
 
 
 def test_figures_count_only_the_batches_that_were_trained_on() -> None:
-    arrays = {"digit": (np.ones((4, 6), "float32"), np.ones(4, "float32"))}
-    arrays["size"] = arrays["digit"][0], np.ones((4, 1), "float32")
-    data = {name: [dict(zip(("image", name), pair))] * 4 for name, pair in arrays.items()}
-    net = Heads(body=nn.Dense(8), digit=3, size=1)
-    net.initialize()
+    image = np.ones((4, 6), "float32")
+    labels = {"digit": np.ones(4, "float32"), "size": np.ones((4, 1), "float32")}
+    data = {name: [{"image": image, name: label}] * 4 for name, label in labels.items()}
     stop = StoppingHandler(condition=lambda state: state.step == 5)
-    estimator = MultiEstimator(net, two_head_spec(), accumulate=4)
+    estimator = MultiEstimator(two_heads("hybrid"), two_head_spec(), accumulate=4)
     history = estimator.fit(data, epochs=1, event_handlers=[stop])
-    counts = [history[f"train_batches_{name}"][0] for name in data]
-    assert sum(counts) == 5
+    assert sum(history[f"train_batches_{name}"][0] for name in data) == 5
 
 
 # ---- resuming ----------------------------------------------------------------------------------------------
@@ -272,24 +258,22 @@ class Draws:
                     gradient += 0.01 * np.random.randn()
 
 
-def resumable(folder: Path, *handlers: Any, window: int = 3, every: int = 1, **fit: Any) -> MultiEstimator:
-    seed_everything(4)
-    net = Heads(body=sequential(nn.Dense(6), nn.Dropout(0.3)), digit=3, size=2)
-    net.initialize(mx.init.Xavier())
-    data = gluon.data.DataLoader(Noisy(), 3, shuffle=True)
-    trainers = TrainerSpec(".*", "sgd", SGD)
-    estimator = MultiEstimator(hybridized(net), spec_of(True, True), trainers, accumulate=window)
-    saving = CheckpointHandler(folder, Every(every, "batch"), seed=1)
-    estimator.fit(data, event_handlers=[Draws(), saving, *handlers], **{"epochs": 2, **fit})
-    return estimator
-
-
-@pytest.mark.parametrize(("every", "steps"), [(1, (1, 3, 4)), (2, (7,))])
+@pytest.mark.parametrize(("every", "steps"), [(1, (1, 4)), (2, (7,))])
 def test_a_run_resumes_within_a_window_bit_for_bit(every: int, steps: Any, tmp_path: Path) -> None:
     """What was read ahead is read again, with the same noise."""
-    assert_resumes_bit_for_bit(
-        lambda folder, *handlers, **fit: resumable(folder, *handlers, every=every, **fit), tmp_path, *steps
-    )
+
+    def run(folder: Path, *handlers: Any, **options: Any) -> MultiEstimator:
+        seed_everything(4)
+        net = Heads(body=sequential(nn.Dense(6), nn.Dropout(0.3)), digit=3, size=2)
+        net.initialize(mx.init.Xavier())
+        data = gluon.data.DataLoader(Noisy(), 3, shuffle=True)
+        trainers = TrainerSpec(".*", "sgd", SGD)
+        estimator = MultiEstimator(hybridized(net), spec_of(True, True), trainers, accumulate=3)
+        saving = CheckpointHandler(folder, Every(every, "batch"), seed=1)
+        estimator.fit(data, epochs=2, event_handlers=[Draws(), saving, *handlers], **options)
+        return estimator
+
+    assert_resumes_bit_for_bit(run, tmp_path, *steps)
 
 
 def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_path: Path) -> None:
@@ -308,11 +292,6 @@ def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_p
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------
-
-
-def test_a_number_of_batches_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="accumulate is 0; valid is a whole number of at least 1"):
-        MultiEstimator(net_of(), spec_of(), accumulate=0)
 
 
 BODY_ALONE = {"body": TrainerSpec("body.*", every=2, accumulate=True), "heads": TrainerSpec("[ds].*")}
@@ -339,6 +318,6 @@ def test_what_cannot_be_one_update_is_refused(case: str) -> None:
     net = net_of()
     net(nd.zeros((1, 5), dtype="float64"))
     before = snapshot(net)
-    with pytest.raises(TrainerError, match=message):
+    with pytest.raises((TrainerError, ValueError), match=message):
         MultiEstimator(net, spec, **options).fit(batches_of((4, 4)), epochs=1, event_handlers=[])
     assert_unchanged(net, before)

@@ -1,5 +1,6 @@
 """The devices of a run, and the initialisation of its net."""
 
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -25,13 +26,19 @@ def test_the_default_context(batches: Any) -> None:
     assert devices_of(net) == {tuple(estimator.context)}
 
 
-def test_the_context_of_the_net_is_used(batches: Any) -> None:
-    net = two_heads()
+def test_the_context_of_the_net_is_used(batches: Any, tmp_path: Path) -> None:
+    """Also of one whose parameters were loaded."""
+    net, loaded = two_heads("hybrid"), two_heads("hybrid")
     net.initialize(ctx=TWO)
     estimator = MultiEstimator(net, two_head_spec())
     assert estimator.context == TWO
     estimator.fit(batches, epochs=1)
     assert devices_of(net) == {tuple(TWO)}
+    net.save_parameters(str(tmp_path / "net.params"))
+    loaded.load_parameters(str(tmp_path / "net.params"), ctx=TWO)
+    other = MultiEstimator(loaded, two_head_spec())
+    assert other.context == TWO
+    assert other.evaluate(batches) == pytest.approx(estimator.evaluate(batches), rel=1e-5)
 
 
 @pytest.mark.parametrize("context", [mx.cpu(1), (mx.cpu(0), mx.cpu(1))])
@@ -62,12 +69,7 @@ def test_a_partly_initialised_net(batches: Any) -> None:
 
 def test_an_initializer_for_each_pattern(batches: Any) -> None:
     net = two_heads()
-    rules = {
-        ".*bias": mx.init.One(),
-        "body.*": mx.init.Xavier(),
-        "size.weight": "zeros",
-        ".*": mx.init.Constant(3),
-    }
+    rules = {".*bias": "ones", "body.*": "xavier", "size.weight": "zeros", ".*": mx.init.Constant(3)}
     MultiEstimator(net, two_head_spec(), initializer=rules).check(batches)
     for layer in (net.body, net.digit, net.size):
         assert (layer.bias.data() == 1).asnumpy().all()
@@ -78,18 +80,14 @@ def test_an_initializer_for_each_pattern(batches: Any) -> None:
     assert 0.5 * bound < np.abs(body).max() <= bound
 
 
-def test_initializers_of_weights_do_not_apply_to_biases(batches: Any) -> None:
+def test_an_initializer_alone_is_for_weights_that_have_no_values(batches: Any, log: Any) -> None:
     net = two_heads()
     MultiEstimator(net, two_head_spec(), initializer="xavier").check(batches)
     assert (net.body.bias.data() == 0).asnumpy().all()
-    assert (net.body.weight.data() != 0).asnumpy().all()
-
-
-def test_an_initialised_net_needs_no_initializer(batches: Any, log: Any) -> None:
-    net = two_heads()
-    net.initialize(mx.init.One())
+    weight = net.body.weight.data().asnumpy()
+    assert (weight != 0).all()
     MultiEstimator(net, two_head_spec(), initializer="zeros").check(batches)
-    assert (net.body.weight.data() == 1).asnumpy().all()
+    np.testing.assert_array_equal(net.body.weight.data().asnumpy(), weight)
     assert "the net is initialised already: initializer= is not used" in log()
 
 
@@ -113,18 +111,6 @@ def test_a_symbol_block(batches: Any) -> None:
     history = estimator.fit(batches, batches, epochs=2)
     assert history["val_loss"][-1] < history["val_loss"][0]
     assert "body_weight" in str(estimator.plan)
-
-
-def test_a_net_loaded_from_a_file(tmp_path: Any, batches: Any) -> None:
-    trained = two_heads("hybrid")
-    estimator = MultiEstimator(trained, two_head_spec())
-    estimator.fit(batches, epochs=1)
-    trained.save_parameters(str(tmp_path / "net.params"))
-    net = two_heads("hybrid")
-    net.load_parameters(str(tmp_path / "net.params"), ctx=TWO)
-    loaded = MultiEstimator(net, two_head_spec())
-    assert loaded.context == TWO
-    assert loaded.evaluate(batches) == pytest.approx(estimator.evaluate(batches), rel=1e-5)
 
 
 def test_a_layer_that_is_never_called(batches: Any) -> None:

@@ -61,13 +61,13 @@ class Detector(gluon.HybridBlock):
 def test_another_spec_for_evaluating(hybrid: bool, arrays: Any) -> None:
     image, size = arrays["image"], arrays["size"]
     truth = (image[:, 0] > 0).astype("float32")
+    evaluate = TaskSpec(
+        inputs=["image"], outputs=["id"], labels=["truth", "spare"], unused=["spare"],
+        metrics={"hits": MetricSpec(share, "id", "truth", mode="max")},
+    )  # fmt: skip
     spec = TaskSpec(
         inputs=["image"], outputs=["raw", "twice"], labels=["target"], unused=["twice"],
-        losses={"box": LossSpec(L2, "raw", "target")},
-        evaluate=TaskSpec(
-            inputs=["image"], outputs=["id"], labels=["truth", "spare"], unused=["spare"],
-            metrics={"hits": MetricSpec(share, "id", "truth", mode="max")},
-        ),
+        losses={"box": LossSpec(L2, "raw", "target")}, evaluate=evaluate,
     )  # fmt: skip
     net = hybridized(Detector(), hybrid)
     estimator = MultiEstimator(net, spec, TrainerSpec(".*", "adam", {"learning_rate": 0.05}))
@@ -82,24 +82,18 @@ def test_another_spec_for_evaluating(hybrid: bool, arrays: Any) -> None:
         assert net.traces <= 7
 
 
-def test_losses_of_the_evaluating_spec_are_measured(batches: Any) -> None:
-    spec = two_head_spec(evaluate=two_head_spec(losses={"size": gluon.loss.L1Loss()}))
-    history = MultiEstimator(two_heads(), spec).fit(batches, batches, epochs=1)
-    assert history["val_loss"] == history["val_size"]
-    assert "val_digit" not in history
-    assert history["val_size"] != history["train_size"]
-
-
-def test_another_forward_for_evaluating(batches: Any) -> None:
-    def halved(net: Any, slots: Any) -> Any:
+def test_losses_and_forward_of_the_evaluating_spec(batches: Any) -> None:
+    def nothing(net: Any, slots: Any) -> Any:
         digit, size = net(slots["image"])
         return digit, size * 0
 
-    spec = two_head_spec(evaluate=two_head_spec(forward=halved))
-    figures = MultiEstimator(two_heads("hybridized"), spec).evaluate(batches)
-    assert figures["size"] == pytest.approx(
-        np.mean(np.concatenate([b[2] for b in batches]) ** 2) / 2, rel=1e-5
+    evaluate = two_head_spec(losses={"size": gluon.loss.L1Loss()}, forward=nothing)
+    history = MultiEstimator(two_heads("hybridized"), two_head_spec(evaluate=evaluate)).fit(
+        batches, batches, epochs=1
     )
+    size = np.abs(np.concatenate([batch[2] for batch in batches])).mean()
+    assert history["val_loss"] == history["val_size"] == [pytest.approx(size, rel=1e-5)]
+    assert "val_digit" not in history and history["val_size"] != history["train_size"]
 
 
 def test_the_users_metric_objects_are_not_mixed(batches: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
 from tests.common.grids import ONE, TWO
+from tests.common.handlers import handler
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
@@ -15,11 +16,32 @@ GIVEN = mx.gluon.nn.HybridLambda("BlockGrad")  # a net whose output is its input
 BOTH = pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
 
 
+def estimator_of(devices: Any = ONE, **metrics: Any) -> MultiEstimator:
+    return MultiEstimator(two_heads(), two_head_spec(metrics=metrics), context=devices)
+
+
 def evaluated(batches: Any, devices: Any = ONE, **metrics: Any) -> dict[str, float]:
     """Return the figures of a net on the first batch, without those of losses."""
-    estimator = MultiEstimator(two_heads(), two_head_spec(metrics=metrics), context=devices)
-    figures = estimator.evaluate(batches[:1])
+    figures = estimator_of(devices, **metrics).evaluate(batches[:1])
     return {name: value for name, value in figures.items() if name not in ("loss", "digit", "size")}
+
+
+def of_given(metric: Any, data: Any, **options: Any) -> float:
+    """Return the figure of a net that returns its input."""
+    spec = TaskSpec(outputs=["y"], labels=["y"], metrics={"m": MetricSpec(metric, "y", "y", **options)})
+    return MultiEstimator(GIVEN, spec).evaluate(data)["m"]
+
+
+class Summed(mx.metric.EvalMetric):
+    """A metric with an update of its own: the mean of what a function returns for the arrays of a batch."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__("x")
+        self.function = function
+
+    def update(self, *arrays: Any) -> None:
+        value, count = self.function(*arrays)
+        self.sum_metric, self.num_inst = self.sum_metric + value, self.num_inst + count
 
 
 class Own:
@@ -44,7 +66,7 @@ class Own:
 @BOTH
 def test_a_function_of_labels_and_outputs(devices: list, batches: Any) -> None:
     """A function is called with the whole pass, as NumPy arrays: one each, or lists of several."""
-    seen = []
+    seen: list[Any] = []
 
     def share(label: np.ndarray, output: np.ndarray) -> float:
         seen.append((label.shape, output.shape))
@@ -58,8 +80,7 @@ def test_a_function_of_labels_and_outputs(devices: list, batches: Any) -> None:
         "share": MetricSpec(share, "digit", "digit"),
         "both": MetricSpec(both, ["digit", "size"], ["size", "digit"]),
     }
-    estimator = MultiEstimator(two_heads(), two_head_spec(metrics=metrics), context=devices)
-    figures = estimator.evaluate(batches[:2])
+    figures = estimator_of(devices, **metrics).evaluate(batches[:2])
     assert figures["both"] == 1.0
     assert figures["share"] == pytest.approx(np.mean([batch[1] for batch in batches[:2]]))
     first = [((8,), (8, 3)), [(8, 1), (8,), (8, 3), (8, 1)]]  # is checked before the others are read
@@ -74,14 +95,10 @@ def test_a_function_that_needs_more_than_the_first_batch(batches: Any, log: Any)
             raise ValueError("needs 20 samples")
         return float(len(label))
 
-    class Looks:
-        def batch_end(self, estimator: MultiEstimator) -> None:
-            seen.append(estimator.figures()["train_many"])
-
     seen: list[float] = []
-    spec = two_head_spec(metrics={"many": MetricSpec(of_many, "size", "size")})
-    estimator = MultiEstimator(two_heads(), spec)
-    history = estimator.fit(batches[:3], epochs=1, event_handlers=[Looks()])
+    looks = handler(batch_end=lambda estimator: seen.append(estimator.figures()["train_many"]))
+    estimator = estimator_of(many=MetricSpec(of_many, "size", "size"))
+    history = estimator.fit(batches[:3], epochs=1, event_handlers=[looks])
     np.testing.assert_equal(seen, [np.nan, np.nan, 20.0])
     assert history["train_many"] == [20.0]
     warning = 'metrics["many"] cannot be computed from the batches so far (needs 20 samples); it is computed '
@@ -90,96 +107,67 @@ def test_a_function_that_needs_more_than_the_first_batch(batches: Any, log: Any)
         estimator.evaluate(batches[:2])
 
 
-@pytest.mark.parametrize("metric", [lambda label, output: 0.5, mx.metric.PearsonCorrelation()])
-def test_arrays_of_a_pass_that_cannot_be_joined(metric: Any) -> None:
+@pytest.mark.parametrize(
+    ("metric", "value"), [(lambda y, x: 0.5, 0.5), (mx.metric.PearsonCorrelation(), 1.0)]
+)
+def test_arrays_of_a_pass_that_cannot_be_joined(metric: Any, value: float) -> None:
     """Sentences of another length."""
-
-    def evaluate(**options: Any) -> float:
-        spec = TaskSpec(outputs=["y"], labels=["y"], metrics={"m": MetricSpec(metric, "y", "y", **options)})
-        return MultiEstimator(GIVEN, spec).evaluate(data)["m"]
-
     random = np.random.RandomState(0)
     data = [(random.rand(4, length).astype("float32"),) * 2 for length in (5, 5, 6)]
     with pytest.raises(SpecError) as raised:
-        evaluate()
+        of_given(metric, data)
     for text in ('metrics["m"]', "batch 3 has (4, 6) float32", "and batch 1 (4, 5)", "let transform="):
         assert text in str(raised.value)
-    flat = evaluate(transform=lambda out, label: (label.reshape((-1,)), out.reshape((-1,))))
-    assert flat == pytest.approx(1.0 if isinstance(metric, mx.metric.EvalMetric) else 0.5)
+    flat = of_given(metric, data, transform=lambda out, y: (y.reshape((-1,)), out.reshape((-1,))))
+    assert flat == pytest.approx(value)
 
 
-def test_lists_of_another_length_cannot_be_joined() -> None:
-    def grown(output: Any, label: Any) -> Any:
-        return [label] * len(label), output
-
-    metric = MetricSpec(lambda labels, output: 0.0, "y", "y", transform=grown)
+def test_arrays_of_some_batches_that_are_unlike_those_of_others() -> None:
     data = [(np.zeros((size, 2), "float32"), np.zeros(size, "float32")) for size in (2, 3)]
-    with pytest.raises(SpecError, match="batch 2 has"):
-        MultiEstimator(GIVEN, TaskSpec(outputs=["y"], labels=["y"], metrics={"m": metric})).evaluate(data)
-
-
-def test_batches_of_which_only_some_can_be_summed(batches: Any) -> None:
-    def odd(output: Any, label: Any) -> Any:
-        return label, output if len(label) == 8 else output[:, :1, None]
-
-    metric = MetricSpec(mx.metric.MAE(), "size", "size", transform=odd)
-    data = [batches[0], [slot[:7] for slot in batches[1]]]
-    with pytest.raises(SpecError, match=r'metrics\["odd"\]: arrays of some batches can be summed'):
-        MultiEstimator(two_heads(), two_head_spec(metrics={"odd": metric})).evaluate(data)
+    with pytest.raises(SpecError, match="batch 2 has"):  # lists of another length
+        of_given(lambda labels, output: 0.0, data, transform=lambda out, label: ([label] * len(label), out))
+    odd = {"transform": lambda out, label: (label, out[:, 0] if len(label) == 2 else out[:, :1, None])}
+    with pytest.raises(SpecError, match=r'metrics\["m"\]: arrays of some batches can be summed'):
+        of_given(mx.metric.MAE(), data, **odd)
 
 
 @BOTH
-def test_lists_stay_one_argument(devices: list, batches: Any) -> None:
-    """As gluoncv's RPNAccMetric takes them: lists of what belongs together, device by device."""
+def test_transforms(devices: list, batches: Any) -> None:
+    """Lists stay one argument, as gluoncv's RPNAccMetric takes them; one array is passed as it is."""
 
-    class Weighted(mx.metric.EvalMetric):
-        def update(self, labels: Any, preds: Any) -> None:
-            (label, weight), (size,) = labels, preds
-            self.sum_metric += float(((label + size * 0) * weight).sum().asscalar())
-            self.num_inst += float(weight.sum().asscalar())
+    def weighted(labels: Any, preds: Any) -> tuple[float, float]:
+        (label, weight), (size,) = labels, preds
+        return float(((label + size * 0) * weight).sum().asscalar()), float(weight.sum().asscalar())
 
-    def grouped(size: Any, label: Any) -> Any:
-        return [label, label > 0], [size]
-
-    def both(labels: list, output: np.ndarray) -> float:
+    def positive(labels: list, output: np.ndarray) -> float:
         assert [array.shape for array in (*labels, output)] == [(8, 1)] * 3
         return float(labels[0][labels[1] > 0].mean())
 
-    metrics = {
-        "update": MetricSpec(Weighted("x"), "size", "size", transform=grouped),
-        "function": MetricSpec(both, "size", "size", transform=grouped),
-    }
-    mean = batches[0][2][batches[0][2] > 0].mean()
-    assert evaluated(batches, devices, **metrics) == pytest.approx({"update": mean, "function": mean})
-
-
-def test_transforms_for_one_array_and_for_a_function(batches: Any) -> None:
-    class Largest(mx.metric.EvalMetric):
-        def update(self, sizes: Any) -> None:
-            self.sum_metric += max(float(part.max().asscalar()) for part in sizes)
-            self.num_inst += 1
-
-    def mean(label: np.ndarray, output: np.ndarray) -> float:
+    def error(label: np.ndarray, output: np.ndarray) -> float:
         assert label.shape == output.shape == (8,)
         return float(np.abs(label - output).mean())
 
+    grouped = {"transform": lambda size, label: ([label, label > 0], [size])}
+    largest = Summed(lambda sizes: (max(float(part.max().asscalar()) for part in sizes), 1))
     metrics = {
-        "largest": MetricSpec(Largest("x"), "size", transform=lambda size: size * 0 + 7),
-        "error": MetricSpec(mean, "size", "size", transform=lambda s, y: (y[:, 0], s[:, 0] * 0)),
+        "update": MetricSpec(Summed(weighted), "size", "size", **grouped),
+        "function": MetricSpec(positive, "size", "size", **grouped),
+        "largest": MetricSpec(largest, "size", transform=lambda size: size * 0 + 7),
+        "error": MetricSpec(error, "size", "size", transform=lambda s, y: (y[:, 0], s[:, 0] * 0)),
     }
-    error = pytest.approx(np.abs(batches[0][2]).mean(), rel=1e-5)
-    assert evaluated(batches, TWO, **metrics) == {"largest": 7.0, "error": error}
+    size = batches[0][2]
+    mean = size[size > 0].mean()
+    expected = {"update": mean, "function": mean, "largest": 7.0, "error": np.abs(size).mean()}
+    assert evaluated(batches, devices, **metrics) == pytest.approx(expected, rel=1e-5)
 
 
 def test_arguments_in_another_order(batches: Any) -> None:
     metric = Own()
     order = ["labels.size", "outputs.size", "outputs.digit"]
-    spec = two_head_spec(metrics={"own": MetricSpec(metric, arguments=order, stage="train", mode="min")})
-    estimator = MultiEstimator(two_heads(), spec, context=TWO)
+    estimator = estimator_of(TWO, own=MetricSpec(metric, arguments=order, stage="train", mode="min"))
     history = estimator.fit(batches[:1], batches[:1], epochs=1)
     assert metric.calls == [[8, 8, 8, (3,)]]
-    assert history["train_own"] == [0.5]
-    assert "val_own" not in history
+    assert history["train_own"] == [0.5] and "val_own" not in history
 
 
 @pytest.mark.parametrize(
@@ -228,29 +216,24 @@ def test_the_direction_is_that_of_the_longest_name() -> None:
 
 def test_a_metric_may_serve_alone_and_within_another(batches: Any) -> None:
     def figures(alone: Any, within: Any) -> dict[str, float]:
-        both = mx.metric.CompositeEvalMetric([within, mx.metric.MAE()])
-        metrics = {"alone": MetricSpec(alone, "size", "size"), "within": MetricSpec(both, "size", "size")}
         mx.random.seed(2)
-        return MultiEstimator(two_heads(), two_head_spec(metrics=metrics)).evaluate(batches)
+        both = mx.metric.CompositeEvalMetric([within, mx.metric.MAE()])
+        return evaluated(batches, a=MetricSpec(alone, "size", "size"), w=MetricSpec(both, "size", "size"))
 
     one = mx.metric.RMSE()
     assert figures(one, one) == figures(mx.metric.RMSE(), mx.metric.RMSE())
 
 
 def test_metrics_of_losses(batches: Any) -> None:
-    class Of(mx.metric.EvalMetric):
-        def update(self, losses: Any) -> None:
-            self.sum_metric += sum(float(part.sum().asscalar()) for part in losses)
-            self.num_inst += sum(len(part) for part in losses)
+    def total(losses: Any) -> tuple[float, int]:
+        return sum(float(part.sum().asscalar()) for part in losses), sum(len(part) for part in losses)
 
-    def doubled(label: Any, loss: Any) -> Any:
-        return label, loss * 2
-
+    doubled = {"labels": "size", "transform": lambda label, loss: (label, loss * 2)}
     metrics = {
-        "own": MetricSpec(Of("x"), losses="size"),
+        "own": MetricSpec(Summed(total), losses="size"),
         "stock": MetricSpec(mx.metric.Loss(), losses="size"),
-        "twice": MetricSpec(mx.metric.Loss(), labels="size", losses="size", transform=doubled),
+        "twice": MetricSpec(mx.metric.Loss(), losses="size", **doubled),
     }
-    figures = MultiEstimator(two_heads(), two_head_spec(metrics=metrics)).evaluate(batches)
+    figures = estimator_of(**metrics).evaluate(batches)
     size = figures["size"]
     assert [figures[name] for name in metrics] == pytest.approx([size, size, 2 * size], rel=1e-6)

@@ -24,15 +24,28 @@ USES = {
 
 
 class Modes(gluon.HybridBlock):
-    """Returns two outputs while training, and their sum when evaluating, as detectors do."""
+    """Returns two outputs while training and another when evaluating, which may look at the array."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_arrays: bool = False) -> None:
         super().__init__()
-        self.body = nn.Dense(1, in_units=3)
+        self.body, self.on_arrays = nn.Dense(1, in_units=3), on_arrays
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         features = self.body(x)
-        return (features, features * 2) if autograd.is_training() else features * 3
+        if autograd.is_training():
+            return features, features * 2
+        return features * (x.shape[1] if self.on_arrays else 3)
+
+
+def fit_modes(on_arrays: bool) -> tuple[Any, np.ndarray]:
+    """Fit it; return the net and its input."""
+    evaluate = TaskSpec(outputs="out", labels=["y"], unused=["out", "y"])
+    losses = {"l": LossSpec(L2, "a", "y")}
+    spec = TaskSpec(outputs=["a", "b"], labels=["y"], losses=losses, unused=["b"], evaluate=evaluate)
+    net, x = hybridized(Modes(on_arrays)), np.ones((4, 3), "float32")
+    data = [(x, np.ones((4, 1), "float32"))] * 2
+    MultiEstimator(net, spec).fit(data, epochs=1, event_handlers=SILENT)
+    return net, x
 
 
 def imported(path: Path, *arrays: Any) -> Any:
@@ -55,42 +68,20 @@ def test_the_net_can_export_itself(use: str, batches: Any, tmp_path: Path) -> No
 
 
 def test_it_is_the_graph_of_evaluating(tmp_path: Path) -> None:
-    evaluate = TaskSpec(outputs="out", labels=["y"], unused=["out", "y"])
-    losses = {"l": LossSpec(L2, "a", "y")}
-    spec = TaskSpec(outputs=["a", "b"], labels=["y"], losses=losses, unused=["b"], evaluate=evaluate)
-    net, x = hybridized(Modes()), np.ones((4, 3), "float32")
-    data = [(x, np.ones((4, 1), "float32"))] * 2
-    MultiEstimator(net, spec).fit(data, epochs=1, event_handlers=SILENT)
+    net, x = fit_modes(False)
     net.export(str(tmp_path / "net"))
-    np.testing.assert_array_equal(
-        imported(tmp_path / "net", x).asnumpy(), 3 * net.body(mx.nd.array(x)).asnumpy()
-    )
+    expected = 3 * net.body(mx.nd.array(x)).asnumpy()
+    np.testing.assert_array_equal(imported(tmp_path / "net", x).asnumpy(), expected)
+    net, _ = fit_modes(True)
+    with pytest.raises(RuntimeError, match="hybridize"):
+        net.export("nowhere")
 
 
-def test_a_graph_of_the_net_is_kept(batches: Any) -> None:
-    net = hybridized(two_heads("hybrid"))
+def test_a_graph_of_the_net_is_kept_and_a_net_that_is_not_hybridized_gets_none(batches: Any) -> None:
+    plain, net = two_heads("hybrid"), two_heads("hybridized")
     net.initialize()
     net(mx.nd.array(batches[0][0]))
     graph = net._cached_graph
-    MultiEstimator(net, two_head_spec()).fit(batches, epochs=1, event_handlers=SILENT)
-    assert net._cached_graph is graph
-
-
-def test_a_net_that_is_not_hybridized_gets_none(batches: Any) -> None:
-    net = two_heads("hybrid")
-    MultiEstimator(net, two_head_spec()).fit(batches, epochs=1, event_handlers=SILENT)
-    assert not net._cached_graph
-
-
-class ArraysWhenEvaluating(Modes):
-    """Looks at the array when evaluating, which a graph cannot."""
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return self.body(x) if autograd.is_training() else self.body(x) * x.shape[0]
-
-
-def test_a_net_that_evaluates_on_arrays_only_gets_none() -> None:
-    net, x = hybridized(ArraysWhenEvaluating()), np.ones((4, 3), "float32")
-    MultiEstimator(net, L2).fit([(x, np.ones((4, 1), "float32"))], epochs=1, event_handlers=SILENT)
-    with pytest.raises(RuntimeError, match="hybridize"):
-        net.export("nowhere")
+    for each in (plain, net):
+        MultiEstimator(each, two_head_spec()).fit(batches, epochs=1, event_handlers=SILENT)
+    assert net._cached_graph is graph and not plain._cached_graph

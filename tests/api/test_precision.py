@@ -4,11 +4,15 @@
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 import pytest
+from mxnet import gluon
+from mxnet.gluon import nn
 
 from multifit import (
     CheckpointHandler,
@@ -23,14 +27,15 @@ from multifit import (
 from multifit.gluon.graph import lower as precisions
 from multifit.utils.seeding import seed_everything
 from tests.common.compare import assert_unchanged, copy_parameters, snapshot
+from tests.common.handlers import handler
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.specs import CE, L2
 
-import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
-from mxnet.gluon import nn  # isort: skip
-
 pytestmark = pytest.mark.usefixtures("float16_activations")
+LOWER = pytest.mark.parametrize(
+    "precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)]
+)
+
 
 # bfloat16 has 8 significant bits: rounding to nearest is wrong by at most 2^-9 of the number. Each of the
 # net's four products rounds its input, its weights and its output: 12 independent roundings.
@@ -69,8 +74,8 @@ def make(
     precision: str = "float16", devices: int = 1, net: Any = None, accumulate: int = 1
 ) -> MultiEstimator:
     seed_everything(0)
-    net = new_net() if net is None else net
-    hybridized(net).initialize(mx.init.Xavier())
+    net = hybridized(new_net() if net is None else net)
+    net.initialize(mx.init.Xavier())
     trainers = {
         "body": TrainerSpec("body.*", "adam", {"learning_rate": 2e-3}, clip_norm=1.0),
         "heads": TrainerSpec("(kind|size).*", "sgd", {"learning_rate": 0.02}),
@@ -79,11 +84,10 @@ def make(
     return MultiEstimator(net, make_spec(), trainers, contexts, precision=precision, accumulate=accumulate)
 
 
-@pytest.mark.parametrize("precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)])
+@LOWER
 @pytest.mark.parametrize(
     ("devices", "accumulate", "normalised"),  # graphs without BatchNorm are prepared in another way
-    [(1, 1, True), (1, 2, False), (2, 2, True)],
-    ids=["plain", "accumulated", "devices, accumulated"],
+    [(1, 2, False), (2, 1, True)], ids=["accumulated, plain", "devices, normalised"],
 )  # fmt: skip
 def test_training_equals_float32_but_for_rounding(precision, devices, accumulate, normalised):
     histories = []
@@ -98,17 +102,15 @@ def test_training_equals_float32_but_for_rounding(precision, devices, accumulate
     assert histories[1]["train_loss"][-1] < histories[1]["train_loss"][0]
 
 
-def test_parameters_gradients_and_outputs_are_float32(tmp_path):
-    class Dtypes:
-        seen: set[str] = set()
+def test_parameters_gradients_and_outputs_are_float32(tmp_path: Path) -> None:
+    dtypes: set[str] = set()
 
-        def change_outputs(self, estimator: Any, outputs: Any, **arguments: Any) -> Any:
-            self.seen |= {np.dtype(array.dtype).name for array in outputs.values()}
-            return outputs
+    def look(estimator: Any, outputs: Any) -> None:
+        dtypes.update(np.dtype(array.dtype).name for array in outputs.values())
 
-    estimator, dtypes = make(), Dtypes()
-    estimator.fit(batches(), epochs=1, event_handlers=dtypes)
-    assert dtypes.seen == {"float32"}
+    estimator = make()
+    estimator.fit(batches(), epochs=1, event_handlers=handler(change_outputs=look))
+    assert dtypes == {"float32"}
     for parameter in estimator.net.collect_params().values():
         assert np.dtype(parameter.dtype) == np.float32 and parameter.data().dtype == np.float32
         assert parameter.grad_req == "null" or parameter.grad().dtype == np.float32
@@ -195,45 +197,45 @@ class NoProduct(gluon.HybridBlock):
 FORWARD = {"forward": lambda net, slots: net(slots["image"])[:2]}
 
 
-# fmt: off
-NOT_LOWERED: dict[str, tuple[Any, bool, dict[str, Any], str]] = {
-    "not hybridized": (new_net, False, {},
+# nets, whether they are hybridized, fields of the spec, and what the message says
+NOT_LOWERED: dict[str, tuple[Callable[[], Any], bool, dict[str, Any], str]] = {
+    "not hybridized": (
+        new_net, False, {},
         ' cannot compute in bfloat16, as it is not hybridized; call net.hybridize(), or use '
         'precision="float32"'),
-    "forward=": (new_net, True, FORWARD,
+    "forward=": (
+        new_net, True, FORWARD,
         "as the TaskSpec's forward= calls it; do what that does in a HybridBlock's hybrid_forward"),
-    "own forward": (lambda: new_net(kind=OwnForward), True, {},
+    "own forward": (
+        lambda: new_net(kind=OwnForward), True, {},
         "as it has a forward or hooks of its own; write it as a hybrid_forward"),
-    "on arrays": (lambda: new_net(kind=OnArrays), True, {},
+    "on arrays": (
+        lambda: new_net(kind=OnArrays), True, {},
         "as tracing it fails (AttributeError: 'Symbol' object has no attribute 'shape'); write it as"),
-    "no product": (NoProduct, True, {},
-        "as only Convolution, FullyConnected do, and it has none of them; leave"),
-}
-# fmt: on
+    "no product": (
+        NoProduct, True, {}, "as only Convolution, FullyConnected do, and it has none of them; leave"),
+    "when evaluating": (
+        new_net, True, {"evaluate": make_spec(evaluate=None, **FORWARD)},
+        "the net when evaluating cannot compute in bfloat16, as the TaskSpec"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NOT_LOWERED)
-def test_a_net_that_cannot_be_lowered_is_an_error_before_training(case):
+def test_a_net_that_cannot_be_lowered_is_an_error_before_training(case: str) -> None:
     make_net, hybrid, spec, message = NOT_LOWERED[case]
     net = hybridized(make_net(), hybrid)
     net.initialize()
-    estimator = MultiEstimator(net, make_spec(evaluate=None, **spec), precision="bfloat16")
-    for call in (estimator.check, lambda data: estimator.fit(data, epochs=1), estimator.predict):
+    estimator = MultiEstimator(net, make_spec(**{"evaluate": None, **spec}), precision="bfloat16")
+    data = batches()
+    for call in (
+        lambda: estimator.check(data, data),
+        lambda: estimator.fit(data, data, epochs=1),
+        lambda: estimator.predict(data),
+    ):
         with pytest.raises(SpecError) as error:
-            call(batches())
+            call()
         assert message in str(error.value)
         estimator._session.restart()
-    assert estimator.state.step == 0
-
-
-def test_an_evaluation_that_cannot_be_lowered_is_an_error_before_training():
-    net = hybridized(new_net())
-    net.initialize()
-    estimator = MultiEstimator(
-        net, make_spec(evaluate=make_spec(evaluate=None, **FORWARD)), precision="float16"
-    )
-    with pytest.raises(SpecError, match="the net when evaluating cannot compute in float16, as the TaskSpec"):
-        estimator.fit(batches(), batches(), epochs=1)
     assert estimator.state.step == 0
 
 

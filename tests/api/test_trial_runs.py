@@ -1,11 +1,15 @@
-"""estimator.profile: the times of a step's parts; tests/gluon/test_trial_run.py tests what it preserves."""
+"""profile() and find_learning_rate(); tests/gluon/test_trial_run.py tests what they preserve."""
 
+import io
 import os
 import stat
 from collections.abc import Iterator
 from typing import Any
 
+import mxnet as mx
+import numpy as np
 import pytest
+from mxnet.gluon import nn
 
 from multifit import (
     DataError,
@@ -15,20 +19,22 @@ from multifit import (
     MixUp,
     MultiEstimator,
     TaskSpec,
+    TrainerError,
     TrainerSpec,
     WeightAveraging,
 )
 from multifit.estimator.profiling import Operator, Part, Profile, Stopwatch
+from multifit.estimator.rate_search import RateSearch
 from multifit.gluon import engine as profiler
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import handler
-from tests.common.nets import TWO_HEADS, Heads, hybridized, normed_heads, sequential, two_heads
-from tests.common.specs import two_head_spec
+from tests.common.nets import TWO_HEADS, Heads, hybridized, mlp, normed_heads, sequential, two_heads
+from tests.common.specs import L2, one_loss_spec, two_head_spec
 
-import mxnet as mx  # isort: skip
-from mxnet.gluon import nn
+# ---- profile -----------------------------------------------------------------------------------------------
+
 
 TRAINERS = {
     "body": TrainerSpec("body.*", "adam", clip_norm=1.0),
@@ -164,24 +170,19 @@ def test_every_kind_of_step_can_be_profiled(changes: Any, contexts: Any, hybrid:
 
 
 def test_handlers_that_change_a_step_are_timed() -> None:
-    class Counts:
-        """Changes outputs, those of each batch and of the first one's check."""
+    counts = {"outputs": 0, "steps": 0}
 
-        outputs = steps = 0
+    def count(name: str) -> Any:
+        return lambda estimator: counts.update({name: counts[name] + 1})
 
-        def change_outputs(self, estimator: Any, outputs: Any) -> None:
-            Counts.outputs += 1
-
-        def batch_end(self, estimator: Any) -> None:
-            Counts.steps += 1
-
-    handlers = [MixUp(), LabelSmoothing(0.1), GradientNoise(), Counts(), WeightAveraging("ema")]
+    counting = handler("Counts", change_outputs=count("outputs"), batch_end=count("steps"))
+    handlers = [MixUp(), LabelSmoothing(0.1), GradientNoise(), counting, WeightAveraging("ema")]
     estimator = make_estimator()
     estimator.check(batches())
     before = snapshot(estimator.net)
     profile = estimator.profile(batches(), 4, handlers)
-    assert {f"handlers/{type(handler).__name__}" for handler in handlers} < set(names(profile))
-    assert profile.ms("handlers/MixUp") > 0 and Counts.outputs == Counts.steps + 1 > 1
+    assert {f"handlers/{type(each).__name__}" for each in handlers} < set(names(profile))
+    assert profile.ms("handlers/MixUp") > 0 and counts["outputs"] == counts["steps"] + 1 > 1
     assert_unchanged(estimator.net, before)
 
 
@@ -231,24 +232,170 @@ def test_operators_that_run_in_a_row_have_a_short_name() -> None:
         assert profiler._short_name(name) == short
 
 
+class Times(list):  # type: ignore[type-arg]
+    """Data that can be read so many times, and are empty from then on."""
+
+    times = 1
+
+    def __iter__(self) -> Iterator[Any]:
+        self.times -= 1
+        return super().__iter__() if self.times >= 0 else iter([])
+
+
 def test_data_that_cannot_be_used_is_an_error() -> None:
-    class Once:
-        """Yields nothing the third time, without an error."""
-
-        times = 0
-
-        def __iter__(self) -> Iterator[Any]:
-            self.times += 1
-            return iter(batches() if self.times < 3 else [])
-
+    twice = Times(batches())
+    twice.times = 2
     estimator = make_estimator()
     for data, message in (
         ([], "train_data is empty"),
         (iter(batches()), "train_data is a list_iterator, which can be read only once"),
-        (Once(), "train_data yields no batch in epoch 2, though it did before"),
+        (twice, "train_data yields no batch in epoch 2, though it did before"),
         ([batches()[0][:2]], "size"),
     ):
         with pytest.raises(DataError, match=message):
             estimator.profile(data, 8)
     with pytest.raises(ValueError, match="profile: batches is 0"):
         estimator.profile(batches(), 0)
+
+
+# ---- find_learning_rate ------------------------------------------------------------------------------------
+
+
+def samples(count: int = 4, size: int = 7) -> list[tuple[np.ndarray, np.ndarray]]:
+    x = np.random.RandomState(3).randn(count, size, 4).astype("float32")
+    return [(each, each[:, :1] - 0.5 * each[:, 1:2]) for each in x]
+
+
+def searching(trainers: Any = None, net: Any = None) -> MultiEstimator:
+    return MultiEstimator(mlp(1, norm=True) if net is None else net, one_loss_spec(L2), trainers)
+
+
+def test_the_curve_is_the_hand_written_one() -> None:
+    data = samples(12)
+    search, twin = searching().find_learning_rate(data, 1e-3, 0.05, batches=12), mlp(1, norm=True)
+    trainer, losses = mx.gluon.Trainer(twin.collect_params(), "adam"), []
+    for (x, y), rate in zip(data, search.rates):
+        trainer.set_learning_rate(rate)
+        with mx.autograd.record():
+            loss = L2(twin(mx.nd.array(x)), mx.nd.array(y))
+        losses.append(float(loss.mean().asscalar()))
+        loss.backward()
+        trainer.step(len(x))
+    assert search.rates == pytest.approx(np.geomspace(1e-3, 0.05, 12))
+    assert search.losses == pytest.approx(losses, rel=1e-5)
+
+
+def test_one_trainer_grows_and_the_others_keep_their_rate() -> None:
+    def curve(trainer: str | None, rate: float) -> list[float]:
+        parts = {"body": "[01].*", "head": "2.*"}
+        specs = {name: TrainerSpec(which, "sgd", {"learning_rate": rate}) for name, which in parts.items()}
+        return searching(specs).find_learning_rate(samples(), 1e-3, 0.3, 12, trainer).losses
+
+    head, body, both = curve("head", 0.0), curve("body", 0.0), curve(None, 0.0)
+    assert len({tuple(each) for each in (head, body, both)}) == 3
+    assert curve("head", 0.1) != head and curve(None, 0.1) == both
+
+
+def test_it_ends_where_the_loss_diverges() -> None:
+    search = searching(TrainerSpec(".*", "sgd")).find_learning_rate(samples(size=100), 1e-3, 1e6, 60)
+    assert 10 < len(search.rates) == len(search.losses) == len(search.smoothed) < 60
+    assert np.isfinite(search.losses).all()
+    assert search.suggestion is not None and 1e-3 < search.suggestion < 1
+    assert f"rates 0.001 to {search.rates[-1]:.2g}, suggestion {search.suggestion:.2g})" in repr(search)
+
+
+def test_it_ends_where_the_loss_is_not_finite() -> None:
+    data = [*samples(11), (np.full((7, 4), np.nan, "float32"), np.ones((7, 1), "float32"))]
+    assert len(searching().find_learning_rate(data, batches=40).rates) == 11
+    data[-1][0][:], data[-1][1][:] = 1, 3e38  # the label, whose square is infinite
+    with pytest.raises(ValueError, match="the first batch's loss is not finite"):
+        searching().find_learning_rate(data[::-1])
+
+
+def test_it_reads_the_data_again_unless_it_can_be_read_only_once() -> None:
+    lengths = [
+        len(searching().find_learning_rate(data, batches=15).rates)
+        for data in (samples(), iter(samples()), Times(samples()))
+    ]
+    assert lengths == [15, 4, 4]
+
+
+def test_a_net_that_fails_is_named_with_its_batch() -> None:
+    """The check of the first batch calls it too."""
+    net, calls = nn.Dense(1, in_units=4), []
+    net.initialize()
+    net.register_forward_hook(lambda *args: calls.append(1) if len(calls) < 5 else 1 / 0)
+    before = snapshot(net)
+    message = r"raised in the net.*\(finding the learning rate, batch 5\)$"
+    with pytest.raises(ZeroDivisionError, match=message):
+        searching(net=net).find_learning_rate(samples(), end=10.0)
+    assert_unchanged(net, before)
+
+
+def test_where_the_loss_does_not_fall_nothing_is_suggested() -> None:
+    noise = np.random.RandomState(0)
+    rates = list(np.geomspace(1e-6, 1, 100))
+    flat = [RateSearch(rates, list(1 + 0.1 * noise.randn(100))) for _ in range(50)]
+    assert sum(search.suggestion is not None for search in flat) <= 2
+    assert RateSearch(rates[:2], [1.0, 2.0]).suggestion is None
+    assert (
+        repr(RateSearch(rates[:1], [1.0])) == "RateSearch(1 batches, rates 1e-06 to 1e-06, suggestion none)"
+    )
+
+
+def test_a_valley_is_found_through_the_noise() -> None:
+    noise, rates = np.random.RandomState(0), np.geomspace(1e-6, 1, 100)
+    distance = np.log10(rates / 1e-2)
+    for _ in range(20):
+        losses = np.where(distance < 0, 1 / (1 + np.exp(2 + 2 * distance)), 3 * distance**2)
+        search = RateSearch(list(rates), list(losses + 0.02 * noise.randn(100)))
+        assert search.suggestion is not None and 3e-4 < search.suggestion < 6e-3
+
+
+def test_table() -> None:
+    search = RateSearch(list(np.geomspace(1e-3, 1, 4)), [2.0, 1.0, 0.5, 1e5])
+    rate, *lines = (line.split() for line in search.table().splitlines())
+    assert rate == ["rate", "loss", "smoothed"] and len(lines) == 5
+    assert [line[:2] for line in lines[1:]] == [
+        ["1.00e-03", "2"], ["1.00e-02", "1"], ["1.00e-01", "0.5"], ["1.00e+00", "1e+05"]
+    ]  # fmt: skip
+    assert len(search.table(2).splitlines()) == 4
+
+
+def test_plot() -> None:
+    fall = [*np.linspace(3.0, 1.0, 15), 2.0, 5.0, 100.0]
+    search = RateSearch(list(np.geomspace(1e-3, 1, 18)), fall)
+    (axes,) = search.plot().axes
+    drawn = {line.get_label(): tuple(map(list, line.get_data())) for line in axes.lines}
+    assert axes.get_xscale() == "log" and axes.get_ylim()[1] < 5
+    assert drawn["loss"] == (search.rates, fall) and drawn["smoothed"] == (search.rates, search.smoothed)
+    assert search.suggestion is not None
+    assert drawn[f"suggestion: {search.suggestion:.2g}"][0] == [search.suggestion] * 2
+    file = io.BytesIO()
+    search.plot().savefig(file, format="png", dpi=20)
+    assert file.getvalue().startswith(b"\x89PNG")
+    (axes,) = RateSearch([0.1], [1.0]).plot().axes
+    assert [line.get_label() for line in axes.lines] == ["loss", "smoothed"]
+
+
+MIXED = {"body": TrainerSpec("[01].*", "adadelta"), "head": TrainerSpec("2.*", "sgd")}
+REFUSED: dict[str, tuple[dict[str, Any], type, str]] = {
+    "start": ({"start": 0}, ValueError, "start is 0; valid is a finite number above 0"),
+    "end": ({"start": 1.0, "end": 0.1}, ValueError, "start is 1.0 and end is 0.1; start must be below end"),
+    "batches": ({"batches": 5}, ValueError, "batches is 5; valid is a whole number of at least 10"),
+    "trainer": (
+        {"trainer": "bdy"}, TrainerError, r"""no trainer 'bdy' \(did you mean "body"\?\); valid are"""
+    ),
+    "rate": ({}, TrainerError, r'trainers\["body"\].learning_rate: AdaDelta has none'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_searched_is_refused(case: str) -> None:
+    options, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        searching(MIXED).find_learning_rate(samples(), **options)
+
+
+def test_a_trainer_without_a_rate_may_be_another() -> None:
+    assert searching(MIXED).find_learning_rate(samples(), batches=10, trainer="head").rates
