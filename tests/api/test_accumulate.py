@@ -1,7 +1,7 @@
 """Batches whose gradients accumulate: the update is that of one batch of all their samples."""
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +9,25 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon, nd
-from mxnet.gluon import nn
 
-from multifit import CheckpointHandler, DataError, Every, LossSpec, MultiEstimator, TrainerError, TrainerSpec
+from multifit import (
+    DataError,
+    Every,
+    LabelSpec,
+    LossSpec,
+    MultiEstimator,
+    TrainerError,
+    TrainerSpec,
+)
 from multifit.handlers import StoppingHandler, TerminateOnNaN
-from multifit.utils.seeding import seed_everything
 from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_of, net_of, spec_of, values_of
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import CutsPower, PowerCut, handler
-from tests.common.nets import Heads, hybridized, sequential, two_heads
-from tests.common.resuming import assert_resumes_bit_for_bit
+from tests.common.nets import hybridized, two_heads
 from tests.common.specs import two_head_spec
+
+from .resume_runs import STEPS, Run, end_without_stop, make_spec, make_trainers, unequal
 
 
 def assert_equal(one: Any, other: Any) -> None:
@@ -30,11 +37,12 @@ def assert_equal(one: Any, other: Any) -> None:
 
 def fitted(
     data: Any, missing: bool = False, tokens: bool = False, handlers: Any = (), limit: Any = None,
-    spec: Any = None, **options: Any,
+    spec: Any = None, trainers: Any = None, context: Any = ONE, **options: Any,
 ) -> MultiEstimator:  # fmt: skip
-    """Fit on batches of these sizes, or on these batches."""
-    spec = spec or spec_of(missing, tokens)
-    estimator = MultiEstimator(net_of(), spec, TrainerSpec(".*", "sgd", SGD), **options)
+    """Fit on batches of these sizes, or on these batches; `trainers` are made for the net."""
+    net, spec = net_of(context), spec or spec_of(missing, tokens)
+    trainers = TrainerSpec(".*", "sgd", SGD) if trainers is None else trainers(net)
+    estimator = MultiEstimator(net, spec, trainers, context, **options)
     batches = batches_of(data, missing) if isinstance(data, tuple) else data
     estimator.fit(batches, **(limit or {"epochs": 1}), event_handlers=list(handlers))
     return estimator
@@ -48,47 +56,15 @@ def test_the_update_is_that_of_one_batch(case: str, window: int, devices: Any) -
     assert_is_one_batch(case, window, context=devices)
 
 
-ADAM = {"learning_rate": 0.02}
-
-
-def two_trainers(net: Any, **rhythm: Any) -> dict[str, TrainerSpec]:
-    return {
+def two(**rhythm: Any) -> Callable[[Any], Any]:
+    return lambda net: {
         "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
-        "heads": TrainerSpec("(digit|size).*", "adam", ADAM, **rhythm),
+        "heads": TrainerSpec("(digit|size).*", "adam", {"learning_rate": 0.02}, **rhythm),
     }
 
 
-WAYS: dict[str, tuple[Any, dict[str, Any]]] = {  # trainers, by a net and a rhythm; options of the estimator
-    "one": (lambda net, **rhythm: TrainerSpec(".*", "adam", ADAM, **rhythm), {}),
-    "two, clipped": (two_trainers, {}),
-    "two, by the estimator": (two_trainers, {"accumulate": 3}),
-    "the default": (lambda net: None, {"accumulate": 3}),
-    "a user's own": (lambda net: gluon.Trainer(net.collect_params(), "sgd", SGD), {"accumulate": 3}),
-}
-
-
-@pytest.mark.parametrize("name", WAYS)
-def test_trainers_that_accumulate(name: str) -> None:
-    make, options = WAYS[name]
-    found = []
-    for sizes, rhythm, more in (
-        ((8, 2), {}, {}),
-        ((3, 1, 4, 2), {} if options else {"every": 3, "accumulate": True}, options),
-    ):
-        net = net_of(TWO)
-        estimator = MultiEstimator(net, spec_of(True, True), make(net, **rhythm), TWO, **more)
-        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[])
-        found.append(values_of(estimator))
-    assert_equal(*found)
-
-
-class Penalty:
-    """Adds the mean of the squared outputs."""
-
-    priority = 5.0
-
-    def change_objective(self, estimator: Any, objectives: Any, pred: Any) -> Any:
-        return [*objectives, *((y**2).mean().reshape((1,)) for y in pred["size"])]
+def penalise(estimator: Any, objectives: Any, pred: Any) -> Any:
+    return [*objectives, *((y**2).mean().reshape((1,)) for y in pred["size"])]
 
 
 class Reusing(list):  # type: ignore[type-arg]
@@ -122,31 +98,52 @@ def after_a_failure() -> MultiEstimator:
     return estimator
 
 
-BOTH = {"missing": True, "tokens": True}
+TWICE = {"limit": {"epochs": 2}}
+BOTH: dict[str, Any] = {"missing": True, "tokens": True}
+WHOLE: dict[str, Any] = {**BOTH, **TWICE, "data": (8, 2), "context": TWO}
+PARTS: dict[str, Any] = {**WHOLE, "data": (3, 1, 4, 2)}
+THREE = {"every": 3, "accumulate": True}
+PENALISED = {"missing": True, **TWICE, "handlers": [handler(priority=5.0, change_objective=penalise)]}
 STOP = StoppingHandler(condition=lambda state: state.step == 3)
-HOLD = handler("Hold", hold_update=lambda estimator: estimator.state.step == 3)
+HOLD = handler(hold_update=lambda estimator: estimator.state.step == 3)
 FIRST, _, LAST = batches_of((5, 5, 2))
-PENALISED: dict[str, Any] = {"missing": True, "handlers": [Penalty()], "limit": {"epochs": 2}}
-PAIRS = partial(fitted, accumulate=2)
+PAIRS = {"accumulate": 2}
 EQUAL: dict[str, tuple[Callable[[], MultiEstimator], Callable[[], MultiEstimator]]] = {
+    "two trainers": (
+        lambda: fitted(**PARTS, trainers=two(**THREE)), lambda: fitted(**WHOLE, trainers=two())
+    ),
+    "two, by the estimator": (
+        lambda: fitted(**PARTS, trainers=two(), accumulate=3), lambda: fitted(**WHOLE, trainers=two())
+    ),
+    "the default": (
+        lambda: fitted(**PARTS, trainers=lambda net: None, accumulate=3),
+        lambda: fitted(**WHOLE, trainers=lambda net: None),
+    ),
+    "a user's own": (
+        lambda: fitted(
+            **PARTS, trainers=lambda net: gluon.Trainer(net.collect_params(), "sgd", SGD), accumulate=3
+        ),
+        lambda: fitted(**WHOLE),
+    ),
     "what an epoch leaves over": (
-        lambda: PAIRS((2, 4, 3, 3, 2), **BOTH, limit={"epochs": 3}),
-        lambda: fitted((6, 6, 2), **BOTH, limit={"epochs": 3}),
+        lambda: fitted((2, 4, 3, 3, 2), **BOTH, **TWICE, **PAIRS),
+        lambda: fitted((6, 6, 2), **BOTH, **TWICE),
     ),
     "what handlers add to the objective": (
-        lambda: PAIRS((5, 3), **PENALISED), lambda: fitted((8,), **PENALISED)
+        lambda: fitted((5, 3), **PENALISED, **PAIRS), lambda: fitted((8,), **PENALISED)
     ),
     "a second window that is held back": (
-        lambda: PAIRS((2, 3, 3, 2, 2), handlers=[HOLD]), lambda: fitted([FIRST, LAST])
+        lambda: fitted((2, 3, 3, 2, 2), handlers=[HOLD], **PAIRS), lambda: fitted([FIRST, LAST])
     ),
-    "a stop within a window": (lambda: PAIRS((3, 2, 3, 2, 4), handlers=[STOP]), lambda: fitted((5, 3))),
+    "a stop within a window": (
+        lambda: fitted((3, 2, 3, 2, 4), handlers=[STOP], **PAIRS), lambda: fitted((5, 3))
+    ),
     "a DataIter that reuses its arrays": (
-        lambda: PAIRS(Reusing(batches_of((4, 4, 4), True)), **BOTH), lambda: PAIRS((4, 4, 4), **BOTH)
+        lambda: fitted(Reusing(batches_of((4, 4, 4), True)), **BOTH, **PAIRS),
+        lambda: fitted((4, 4, 4), **BOTH, **PAIRS),
     ),
     "noise, with normalizers that are read ahead": (lambda: noisy(True), lambda: noisy(False)),
-    "a fit that failed within a window": (
-        after_a_failure, lambda: fitted((8,), missing=True, limit={"epochs": 2})
-    ),
+    "a fit that failed within a window": (after_a_failure, lambda: fitted((8,), missing=True, **TWICE)),
 }  # fmt: skip
 
 
@@ -229,69 +226,42 @@ def test_figures_count_only_the_batches_that_were_trained_on() -> None:
     assert sum(history[f"train_batches_{name}"][0] for name in data) == 5
 
 
-# ---- resuming ----------------------------------------------------------------------------------------------
+def draw(estimator: Any) -> None:
+    """Change gradients with NumPy's random numbers."""
+    for parameters in estimator.gradients().values():
+        for gradients in parameters.values():
+            for gradient in gradients:
+                gradient += 0.01 * np.random.randn()
 
 
-class Noisy:
-    """Samples with noise of NumPy's and MXNet's generators, drawn when they are read."""
-
-    def __init__(self) -> None:
-        (arrays,) = batches_of([14], True)
-        self._arrays = [array.astype("float32") for array in arrays]
-
-    def __len__(self) -> int:
-        return len(self._arrays[0])
-
-    def __getitem__(self, place: int) -> tuple[Any, ...]:
-        x, *labels = (array[place] for array in self._arrays)
-        noise = np.random.randn(*x.shape) + mx.nd.random.normal(shape=x.shape).asnumpy()
-        return (x + 0.1 * noise).astype("float32"), *labels
+def accumulating_run(folder: Path, every: int = 1) -> Run:
+    """Return a run whose data have noise that is drawn when they are read."""
+    return Run(
+        folder / "run", "noisy", every=Every(every, "batch"),
+        spec=lambda: make_spec(labels=[LabelSpec("digit", missing=-1), "size"]),
+        trainers=lambda: {n: replace(each, every=3, accumulate=True) for n, each in make_trainers().items()},
+        handlers=lambda: [handler("Draws", change_gradients=draw)],
+    )  # fmt: skip
 
 
-class Draws:
-    """Draws NumPy's random numbers in each step, which change the gradients."""
-
-    def change_gradients(self, estimator: Any) -> None:
-        for parameters in estimator.gradients().values():
-            for gradients in parameters.values():
-                for gradient in gradients:
-                    gradient += 0.01 * np.random.randn()
-
-
-@pytest.mark.parametrize(("every", "steps"), [(1, (1, 4)), (2, (7,))])
-def test_a_run_resumes_within_a_window_bit_for_bit(every: int, steps: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("every", "step"), [(1, 1), (1, 4), (2, 8)])
+def test_a_run_resumes_within_a_window_bit_for_bit(every: int, step: int, tmp_path: Path) -> None:
     """What was read ahead is read again, with the same noise."""
-
-    def run(folder: Path, *handlers: Any, **options: Any) -> MultiEstimator:
-        seed_everything(4)
-        net = Heads(body=sequential(nn.Dense(6), nn.Dropout(0.3)), digit=3, size=2)
-        net.initialize(mx.init.Xavier())
-        data = gluon.data.DataLoader(Noisy(), 3, shuffle=True)
-        trainers = TrainerSpec(".*", "sgd", SGD)
-        estimator = MultiEstimator(hybridized(net), spec_of(True, True), trainers, accumulate=3)
-        saving = CheckpointHandler(folder, Every(every, "batch"), seed=1)
-        estimator.fit(data, epochs=2, event_handlers=[Draws(), saving, *handlers], **options)
-        return estimator
-
-    assert_resumes_bit_for_bit(run, tmp_path, *steps)
+    run = accumulating_run(tmp_path, every)
+    run.crash(step)
+    run.resume()
+    assert unequal(run.end(), end_without_stop(run, "accumulating")) == []
 
 
 def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_path: Path) -> None:
     """And one that trains more goes on in the window."""
-
-    def run(folder: str, batches: int, **resume: Any) -> Any:
-        estimator = MultiEstimator(net_of(), spec_of(), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=1)
-        data = batches_of((3, 2, 3, 2, 4))
-        estimator.fit(data, batches=batches, event_handlers=[saving], **resume)
-        return values_of(estimator)
-
-    ended = run("parts", 3)
-    assert_equal(run("parts", 3, resume=tmp_path / "parts"), ended)
-    np.testing.assert_equal(run("parts", 5, resume=tmp_path / "parts"), run("whole", 5))
-
-
-# ---- what is refused ---------------------------------------------------------------------------------------
+    run = accumulating_run(tmp_path)
+    run.fit(batches=8)
+    ended = run.end()
+    run.resume(batches=8)
+    assert unequal(run.end(), ended) == []
+    run.resume(batches=STEPS)
+    assert unequal(run.end(), end_without_stop(run, "accumulating", batches=STEPS)) == []
 
 
 BODY_ALONE = {"body": TrainerSpec("body.*", every=2, accumulate=True), "heads": TrainerSpec("[ds].*")}

@@ -17,8 +17,6 @@ from tests.common.nets import hybridized
 from tests.common.ranks import run_ranks
 
 CE = gluon.loss.SoftmaxCrossEntropyLoss
-
-
 CLASSES = 3
 
 
@@ -112,8 +110,6 @@ def last_is_right(y: Any, outputs: Any) -> float:
 
 
 OUTPUTS = ["steps", "last"]
-
-
 WHOLE = {
     "slots": {},
     "losses": {"losses": "y"},

@@ -33,11 +33,7 @@ from tests.common.nets import hybridized, sequential
 from tests.common.resuming import assert_resumes_bit_for_bit
 
 RANDOM = np.random.RandomState(0)
-
-
 BATCHES = [tuple(RANDOM.randn(n, width).astype("float32") for width in (3, 4)) for n in (6, 6, 6, 5, 6, 1)]
-
-
 PARTS = ("generator", "discriminator")
 
 

@@ -26,7 +26,7 @@ from multifit import (
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.spec.plan import stage_plan
 from tests.common.compare import assert_unchanged, snapshot
-from tests.common.nets import Heads, hybridized, sequential
+from tests.common.nets import Heads, hybridized
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.specs import CE
 from tests.common.weighted_losses import Shaped
@@ -240,11 +240,3 @@ def test_a_combined_spec_weighs_by_its_own_slots() -> None:
     plan = stage_plan(combined)
     assert ("label", "one/w", "", "weighs one/l") in plan.rows
     assert {link.how for link in plan.links} == {"feeds", "weighs"}
-
-
-def test_a_loss_that_ignores_its_gradient_takes_no_weights() -> None:
-    net = sequential(gluon.nn.Dense(4))
-    loss = LossSpec(lambda o, y: mx.nd.SoftmaxOutput(o, y).sum(axis=1), "o", "y", sample_weight="w")
-    spec = TaskSpec(outputs="o", labels=["y", "w"], losses={"l": loss})
-    with pytest.raises(SpecError, match="ignores its weight"):
-        MultiEstimator(net, spec).fit([[X, Y, Y + 1]], epochs=1)

@@ -91,14 +91,6 @@ def test_an_initializer_alone_is_for_weights_that_have_no_values(batches: Any, l
     assert "the net is initialised already: initializer= is not used" in log()
 
 
-def test_the_trainers_of_a_deferred_net(batches: Any) -> None:
-    net = two_heads()
-    trainers = {"body": TrainerSpec(net.body), "heads": TrainerSpec("(digit|size).*")}
-    estimator = MultiEstimator(net, two_head_spec(), trainers)
-    assert estimator.learning_rates() == {"lr_body": 1e-3, "lr_heads": 1e-3}  # before any shape is known
-    estimator.fit(batches, epochs=1)
-
-
 def test_a_symbol_block(batches: Any) -> None:
     image = mx.sym.var("image")
     body = mx.sym.FullyConnected(image, name="body", num_hidden=8)

@@ -113,16 +113,6 @@ def test_another_net_or_spec_needs_another_estimator(estimator: MultiEstimator) 
 # ---- errors ------------------------------------------------------------------------------------------------
 
 
-def test_an_error_of_the_net(batches: Any, log: Any) -> None:
-    estimator = new()
-    estimator.net.size.register_forward_hook(lambda *args: 1 / 0)
-    with pytest.raises(ZeroDivisionError, match="forward pass"):
-        estimator.fit(batches, epochs=1)
-    assert any(line.endswith("stopped: ZeroDivisionError") for line in log())  # on 3.10, notes follow
-    estimator.net.size._forward_hooks.clear()
-    assert estimator.fit(batches, epochs=1).epochs == 1
-
-
 def test_an_error_of_an_operator_in_the_background_is_the_nets() -> None:
     net = nn.HybridSequential()
     net.add(rnn.LSTM(5, layout="NTC", projection_size=3), nn.Dense(2))
@@ -165,14 +155,6 @@ def test_an_error_in_a_later_batch_ends_the_fit_properly(cause: str, batches: An
 # ---- trainers ----------------------------------------------------------------------------------------------
 
 
-def test_one_trainer() -> None:
-    estimator = new(TrainerSpec(".*", "sgd", {"learning_rate": 0.5}))
-    assert list(estimator.trainers) == ["trainer"] and repr(estimator.trainers) == "Trainers(trainer)"
-    with pytest.raises(KeyError, match='no trainer "trainr" .did you mean "trainer"'):
-        estimator.trainers["trainr"]
-    assert estimator.learning_rates() == {"lr": 0.5}
-
-
 def test_a_trainer_of_the_user(batches: Any) -> None:
     net = two_heads()
     net.initialize()
@@ -185,23 +167,26 @@ def test_a_trainer_of_the_user(batches: Any) -> None:
     assert (history["lr"], estimator.history["lr"]) == ([0.5], [0.25])
 
 
-def test_several_trainers(batches: Any) -> None:
+def test_trainers_by_name(batches: Any) -> None:
     estimator = new(
         {
             "body/all": TrainerSpec("body.*", "adam", {"learning_rate": 0.01}),
             "heads": TrainerSpec("(digit|size).*", "sgd", {"learning_rate": 0.1, "momentum": 0.9}),
         }
     )
+    rates = {"lr_body/all": 0.01, "lr_heads": 0.1}
+    assert estimator.learning_rates() == rates  # before any shape is known
     history = estimator.fit(batches, epochs=1)
+    assert {name: history[name] for name in rates} == {name: [rate] for name, rate in rates.items()}
     assert dict(estimator.trainers)["heads"].learning_rate == 0.1 and len(estimator.trainers) == 2
-    assert (history["lr_body/all"], history["lr_heads"]) == ([0.01], [0.1])
-
-
-def test_trainers_that_cannot_be_built_are_an_error_when_they_are_read() -> None:
-    estimator = new(TrainerSpec("bodi.*"))
+    with pytest.raises(KeyError, match='no trainer "head" .did you mean "heads"'):
+        estimator.trainers["head"]
+    one = new(TrainerSpec(".*", "sgd", {"learning_rate": 0.5}))
+    assert repr(one.trainers) == "Trainers(trainer)" and one.learning_rates() == {"lr": 0.5}
+    wrong = new(TrainerSpec("bodi.*"))
+    assert wrong.learning_rates() == {}  # handlers read it before the check
     with pytest.raises(TrainerError, match="bodi"):
-        estimator.trainers  # noqa: B018
-    assert estimator.learning_rates() == {}  # handlers read it before the check
+        wrong.trainers  # noqa: B018
 
 
 # ---- a loop of one's own -----------------------------------------------------------------------------------

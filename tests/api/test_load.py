@@ -100,13 +100,6 @@ def test_damaged_checkpoints_are_passed_over(batches: Any, tmp_path: Path, caplo
     assert made.best_checkpoint is None
 
 
-def test_the_first_of_several_figures_counts(batches: Any, tmp_path: Path) -> None:
-    made = estimator()
-    saving = CheckpointHandler(tmp_path, monitor=["score", "other"], mode="max", keep_last=9)
-    made.fit(batches, epochs=3, event_handlers=[scripted(score=[1, 3, 2], other=[-1, -3, -2]), saving])
-    assert made.best_checkpoint.name.startswith("epoch-0002")
-
-
 def test_without_a_monitored_figure_there_is_no_best(batches: Any, tmp_path: Path) -> None:
     made = estimator()
     assert made.best_checkpoint is None

@@ -187,8 +187,6 @@ def test_the_names_of_figures(batches: Any, got: Any, names: Any, figures: dict[
 @pytest.mark.parametrize(
     ("got", "names", "message"),
     [
-        ((0.25, 0.5), None, r"Own returns 2 figures; give names=\[...\], one for each"),
-        ((["a", "b"], [0.25, 0.5]), ["x"], "Own returns 2 figures; names= gives 1"),
         ((["a", "a"], [0.25, 0.5]), None, r'Own returns two figures named "a"; give names=\[...\], one for'),
         ((["a", "b"], [0.25, 0.5]), None, r'figure "own.a" is produced by metrics\["own"\] and metrics\["ow'),
     ],
@@ -212,16 +210,6 @@ def test_the_direction_is_that_of_the_longest_name() -> None:
     expected["ab"] = None
     assert {name: estimator.direction(f"val_{name}") for name in expected} == expected
     assert estimator.direction("a") is estimator.direction("lr") is None
-
-
-def test_a_metric_may_serve_alone_and_within_another(batches: Any) -> None:
-    def figures(alone: Any, within: Any) -> dict[str, float]:
-        mx.random.seed(2)
-        both = mx.metric.CompositeEvalMetric([within, mx.metric.MAE()])
-        return evaluated(batches, a=MetricSpec(alone, "size", "size"), w=MetricSpec(both, "size", "size"))
-
-    one = mx.metric.RMSE()
-    assert figures(one, one) == figures(mx.metric.RMSE(), mx.metric.RMSE())
 
 
 def test_metrics_of_losses(batches: Any) -> None:

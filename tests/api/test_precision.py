@@ -35,8 +35,6 @@ pytestmark = pytest.mark.usefixtures("float16_activations")
 LOWER = pytest.mark.parametrize(
     "precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)]
 )
-
-
 # bfloat16 has 8 significant bits: rounding to nearest is wrong by at most 2^-9 of the number. Each of the
 # net's four products rounds its input, its weights and its output: 12 independent roundings.
 CLOSE = 12**0.5 * 2.0**-9
@@ -195,8 +193,6 @@ class NoProduct(gluon.HybridBlock):
 
 
 FORWARD = {"forward": lambda net, slots: net(slots["image"])[:2]}
-
-
 # nets, whether they are hybridized, fields of the spec, and what the message says
 NOT_LOWERED: dict[str, tuple[Callable[[], Any], bool, dict[str, Any], str]] = {
     "not hybridized": (

@@ -19,10 +19,8 @@ from tests.common.nets import TWO_HEADS, Heads, sequential
 from .resume_runs import (
     BATCHES,
     EPOCHS,
-    SAMPLES,
     STEPS,
     TWO,
-    Numbered,
     Run,
     end_without_stop,
     loader,
@@ -87,14 +85,6 @@ def test_the_state_of_what_runs_batches_is_restored(tmp_path, monkeypatch, caplo
     monkeypatch.setattr(Engine, "why_inexact", lambda engine: "the device may round differently")
     run.resume()
     assert restored == [{"scale": 2.0}] and "the device may round differently" in caplog.text
-
-
-def test_no_sample_is_loaded_twice(tmp_path: Path) -> None:
-    Numbered.loaded.clear()
-    run = Run(tmp_path / "run", "numbered")
-    run.crash(4)
-    run.resume(epochs=1)
-    assert sorted(Numbered.loaded) == list(range(SAMPLES))
 
 
 # ---- what is logged ----------------------------------------------------------------------------------------

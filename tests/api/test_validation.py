@@ -32,7 +32,7 @@ from tests.common.data import in_batches, two_head_arrays
 from tests.common.hand_loop import SILENT
 from tests.common.handlers import handler
 from tests.common.joint_training import ByShape, assert_as_alone
-from tests.common.nets import TWO_HEADS, normed_heads, two_heads
+from tests.common.nets import normed_heads, two_heads
 from tests.common.ranks import run_ranks
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.specs import CE, L2, two_head_spec
@@ -73,13 +73,25 @@ def watching(calls: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("by_handler", [False, True])
-def test_a_fit_records_the_figures_of_each_set(by_handler: bool) -> None:
+def test_a_fit_records_figures_of_each_set_that_can_be_monitored(by_handler, tmp_path, log):
+    handlers = [
+        EarlyStoppingHandler("val_noisy_loss", patience=1, min_delta=100.0),
+        CheckpointHandler(tmp_path, monitor="val_clean_accuracy", keep_best=1),
+        *[ValidationHandler(SETS)] * by_handler,
+    ]
     estimator = estimator_of()
-    sets = {"event_handlers": ValidationHandler(SETS)} if by_handler else {"val_data": SETS}
-    history = estimator.fit(BATCHES, epochs=2, **sets)
+    history = estimator.fit(BATCHES, None if by_handler else SETS, epochs=5, event_handlers=handlers)
     assert list(last(history)) == [f"val_{own}_{name}" for own in SETS for name in FIGURES]
     assert last(history) == pytest.approx(figures_of(estimator, prefix="val_"), rel=1e-6)
     assert history["val_clean_loss"][1] != history["val_noisy_loss"][1]
+    assert history.epochs == 2 and "val_noisy_loss has not improved" in str(estimator.state.stop_reason)
+    found = [f"val_{own}_{name}" for own in ("clean", "other") for name in ("loss", "accuracy")]
+    assert [estimator.direction(name) for name in found] == ["min", "max", None, None]
+    assert estimator.direction("val_loss") == "min" and estimator.direction("train_clean_loss") is None
+    assert sorted(estimator.validation_sets) == ["clean", "noisy"]
+    shown = next(line for line in log() if line.startswith("epoch 1/5")).split("train_size")[1]
+    names = [word for word in shown.split() if word.startswith("val_")]
+    assert names == [f"val_{own}_{name}" for own in SETS for name in ("loss", "accuracy", "size")]
 
 
 def test_an_evaluation_measures_each_set_by_itself() -> None:
@@ -106,29 +118,21 @@ def test_a_set_may_lack_the_labels_of_a_task() -> None:
     assert math.isnan(figures["digits_size"])
 
 
-def test_the_figures_of_a_set_can_be_monitored(tmp_path: Path, log: Any) -> None:
-    handlers = [
-        EarlyStoppingHandler("val_noisy_loss", patience=1, min_delta=100.0),
-        CheckpointHandler(tmp_path, monitor="val_clean_accuracy", keep_best=1),
-    ]
-    estimator = estimator_of()
-    history = estimator.fit(BATCHES, SETS, epochs=5, event_handlers=handlers)
-    assert history.epochs == 2 and "val_noisy_loss has not improved" in str(estimator.state.stop_reason)
-    found = [f"val_{own}_{name}" for own in ("clean", "other") for name in ("loss", "accuracy")]
-    assert [estimator.direction(name) for name in found] == ["min", "max", None, None]
-    assert estimator.direction("val_loss") == "min" and estimator.direction("train_clean_loss") is None
-    assert sorted(estimator.validation_sets) == ["clean", "noisy"]
-    shown = next(line for line in log() if line.startswith("epoch 1/5")).split("train_size")[1]
-    names = [word for word in shown.split() if word.startswith("val_")]
-    assert names == [f"val_{own}_{name}" for own in SETS for name in ("loss", "accuracy", "size")]
+def by_task() -> dict[str, Any]:
+    places = {"digit": 1, "size": 2}
+    return {name: [(batch[0], batch[place]) for batch in BATCHES] for name, place in places.items()}
 
 
-def test_sets_of_a_combined_spec_hold_whole_batches() -> None:
+def combined() -> TaskSpec:
     digit = TaskSpec(inputs=["image"], outputs=["digit"], labels=["digit"], losses={"digit": CE})
     size = TaskSpec(inputs=["image"], outputs=["size"], labels=["size"], losses={"size": L2})
-    spec = TaskSpec.combine(shared=["image"], a=digit, b=size)
+    return TaskSpec.combine(shared=["image"], a=digit, b=size)
+
+
+@pytest.mark.parametrize(("spec", "data"), [(combined(), BATCHES), (two_head_spec(), by_task())])
+def test_sets_hold_whole_batches_whatever_trains(spec: TaskSpec, data: Any) -> None:
     estimator = MultiEstimator(two_heads(), spec, TrainerSpec(".*", "sgd"))
-    history = estimator.fit(BATCHES, SETS, epochs=1)
+    history = estimator.fit(data, SETS, epochs=1)
     assert last(history) == pytest.approx(figures_of(estimator, prefix="val_"), rel=1e-6)
 
 
@@ -157,28 +161,13 @@ def test_several_ranks_measure_the_sets_as_one_process_does() -> None:
     assert assert_as_alone(train)["val_noisy_loss"].shape == (2,)
 
 
-def test_a_loader_for_each_task_trains_with_sets_for_validation() -> None:
-    places = {"digit": 1, "size": 2}
-    tasks = {name: [(batch[0], batch[places[name]]) for batch in BATCHES] for name in TWO_HEADS}
-    estimator = estimator_of()
-    history = estimator.fit(tasks, SETS, epochs=1)
-    assert last(history) == pytest.approx(figures_of(estimator, prefix="val_"), rel=1e-6)
-
-
 TWICE = two_head_spec(metrics={"own_loss": MetricSpec(mx.metric.Accuracy(), "digit", "digit")})
 # the sets, options of a fit, the message, and changes of the estimator
 WRONG: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "empty": ({"clean": CLEAN, "noisy": []}, 'val_data["noisy"] is empty', {}),
-    "read once": (
-        {"clean": CLEAN, "noisy": iter(NOISY)},
-        'val_data["noisy"] is a list_iterator, which can be read only', {}),
     "without a label": (
         {"clean": CLEAN, "noisy": [batch[:2] for batch in NOISY]},
         'val_data["noisy"]: there is no task "noisy"', {}),
     "without a name": ({"": CLEAN}, "give strings, the names of tasks or sets", {}),
-    "a dict": (
-        {"clean": {"digit": CLEAN}},
-        'val_data["clean"] is a dict, not a loader; only fit, check and eval', {}),
     "a figure of two": (
         {"a": CLEAN, "a_own": NOISY}, 'val_data: two sets have a figure "val_a_own_loss"; rename one',
         {"spec": TWICE}),
@@ -241,13 +230,13 @@ def test_an_evaluation_may_be_of_the_first_batches(kind: str) -> None:
     assert figures == pytest.approx(estimator.evaluate(BATCHES[:count], event_handlers=[]), rel=1e-6)
 
 
-@pytest.mark.parametrize(("data", "count"), [(parts(), 4), (SETS, 4)], ids=["loaders", "sets"])
-def test_of_several_loaders_and_sets_the_first_batches_of_each_are_evaluated(data: Any, count: int) -> None:
+@pytest.mark.parametrize("data", [parts(), SETS], ids=["loaders", "sets"])
+def test_of_several_loaders_and_sets_the_first_batches_of_each_are_evaluated(data: Any) -> None:
     few = {name: batches[:2] for name, batches in data.items()}
     calls: list[Any] = []
     estimator = estimator_of()
     figures = estimator.evaluate(data, event_handlers=watching(calls), batches=2)
-    assert figures == pytest.approx(estimator.evaluate(few, event_handlers=[])) and calls[0] == count
+    assert figures == pytest.approx(estimator.evaluate(few, event_handlers=[])) and calls[0] == 4
     assert figures != estimator.evaluate(data, event_handlers=[])
     history = estimator.fit(BATCHES, data, epochs=1, val_batches=2)
     assert {name: history[f"val_{name}"][-1] for name in figures} == pytest.approx(
@@ -255,9 +244,8 @@ def test_of_several_loaders_and_sets_the_first_batches_of_each_are_evaluated(dat
     )
 
 
-def test_a_fit_may_validate_on_the_first_batches() -> None:
+def test_a_handler_may_validate_on_the_first_batches() -> None:
     expected = estimator_of().fit(BATCHES, BATCHES[:2], epochs=2)
-    assert dict(estimator_of().fit(BATCHES, BATCHES, epochs=2, val_batches=2)) == dict(expected)
     validation = ValidationHandler(Endless(), batches=2)
     assert dict(estimator_of().fit(BATCHES, epochs=2, event_handlers=validation)) == dict(expected)
 
@@ -346,8 +334,6 @@ def test_a_net_can_learn_a_few_batches_by_heart() -> None:
 
 
 CYCLE = "is a cycle, which never ends; give "
-
-
 REFUSED: dict[str, tuple[Callable[[MultiEstimator], Any], type, str]] = {
     "validation data": (
         lambda e: e.fit(BATCHES, Endless(), epochs=2), DataError,
@@ -364,9 +350,6 @@ REFUSED: dict[str, tuple[Callable[[MultiEstimator], Any], type, str]] = {
     "an epoch": (
         lambda e: e.fit(Sharded(Endless()), epochs=2), DataError,
         "train_data is a Endless, which never ends; give batches=1000"),
-    "loaders without a size": (
-        lambda e: e.fit({"digit": BATCHES, "size": Endless()}, batches=2), DataError,
-        'train_data["size"] is a Endless that does not know how many batches it has'),
     "an evaluation": (
         lambda e: e.evaluate(itertools.repeat(BATCHES[0])), DataError,
         "data is a repeat, which never ends; give batches=100"),
