@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    TaskSpec,
-    TrainerSpec,
-    batches,
-)
+from multifit import Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec, batches
+from multifit.handlers import CheckpointHandler
 from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads

@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
-from multifit import (
-    DataError,
-    Every,
-    LabelSpec,
-    LossSpec,
-    MultiEstimator,
-    TrainerError,
-    TrainerSpec,
-)
+from multifit import DataError, Every, LabelSpec, LossSpec, MultiEstimator, TrainerError, TrainerSpec
 from multifit.handlers import StoppingHandler, TerminateOnNaN
 from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_of, net_of, spec_of, values_of
 from tests.common.compare import assert_unchanged, snapshot
@@ -109,39 +101,27 @@ HOLD = handler(hold_update=lambda estimator: estimator.state.step == 3)
 FIRST, _, LAST = batches_of((5, 5, 2))
 PAIRS = {"accumulate": 2}
 EQUAL: dict[str, tuple[Callable[[], MultiEstimator], Callable[[], MultiEstimator]]] = {
-    "two trainers": (
-        lambda: fitted(**PARTS, trainers=two(**THREE)), lambda: fitted(**WHOLE, trainers=two())
+    "two trainers": (lambda: fitted(**PARTS, trainers=two(**THREE)), lambda: fitted(**WHOLE, trainers=two())
     ),
     "two, by the estimator": (
-        lambda: fitted(**PARTS, trainers=two(), accumulate=3), lambda: fitted(**WHOLE, trainers=two())
-    ),
-    "the default": (
-        lambda: fitted(**PARTS, trainers=lambda net: None, accumulate=3),
-        lambda: fitted(**WHOLE, trainers=lambda net: None),
-    ),
-    "a user's own": (
-        lambda: fitted(
+        lambda: fitted(**PARTS, trainers=two(), accumulate=3), lambda: fitted(**WHOLE, trainers=two())),
+    "the default": (lambda: fitted(**PARTS, trainers=lambda net: None, accumulate=3),
+        lambda: fitted(**WHOLE, trainers=lambda net: None)),
+    "a user's own": (lambda: fitted(
             **PARTS, trainers=lambda net: gluon.Trainer(net.collect_params(), "sgd", SGD), accumulate=3
         ),
-        lambda: fitted(**WHOLE),
-    ),
-    "what an epoch leaves over": (
-        lambda: fitted((2, 4, 3, 3, 2), **BOTH, **TWICE, **PAIRS),
-        lambda: fitted((6, 6, 2), **BOTH, **TWICE),
-    ),
+        lambda: fitted(**WHOLE)),
+    "what an epoch leaves over": (lambda: fitted((2, 4, 3, 3, 2), **BOTH, **TWICE, **PAIRS),
+        lambda: fitted((6, 6, 2), **BOTH, **TWICE)),
     "what handlers add to the objective": (
-        lambda: fitted((5, 3), **PENALISED, **PAIRS), lambda: fitted((8,), **PENALISED)
-    ),
+        lambda: fitted((5, 3), **PENALISED, **PAIRS), lambda: fitted((8,), **PENALISED)),
     "a second window that is held back": (
-        lambda: fitted((2, 3, 3, 2, 2), handlers=[HOLD], **PAIRS), lambda: fitted([FIRST, LAST])
-    ),
+        lambda: fitted((2, 3, 3, 2, 2), handlers=[HOLD], **PAIRS), lambda: fitted([FIRST, LAST])),
     "a stop within a window": (
-        lambda: fitted((3, 2, 3, 2, 4), handlers=[STOP], **PAIRS), lambda: fitted((5, 3))
-    ),
+        lambda: fitted((3, 2, 3, 2, 4), handlers=[STOP], **PAIRS), lambda: fitted((5, 3))),
     "a DataIter that reuses its arrays": (
         lambda: fitted(Reusing(batches_of((4, 4, 4), True)), **BOTH, **PAIRS),
-        lambda: fitted((4, 4, 4), **BOTH, **PAIRS),
-    ),
+        lambda: fitted((4, 4, 4), **BOTH, **PAIRS)),
     "noise, with normalizers that are read ahead": (lambda: noisy(True), lambda: noisy(False)),
     "a fit that failed within a window": (after_a_failure, lambda: fitted((8,), missing=True, **TWICE)),
 }  # fmt: skip
@@ -266,19 +246,13 @@ def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_p
 
 BODY_ALONE = {"body": TrainerSpec("body.*", every=2, accumulate=True), "heads": TrainerSpec("[ds].*")}
 REFUSED: dict[str, tuple[Any, Any, str]] = {
-    "another rhythm": (
-        {"trainers": TrainerSpec(".*", every=3), "accumulate": 2}, spec_of(),
-        r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all trainers; leave every= out, or",
-    ),
-    "two windows of a loss": (
-        {"trainers": BODY_ALONE}, spec_of(True),
+    "another rhythm": ({"trainers": TrainerSpec(".*", every=3), "accumulate": 2}, spec_of(),
+        r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all trainers; leave every= out, or"),
+    "two windows of a loss": ({"trainers": BODY_ALONE}, spec_of(True),
         r'losses\["digit"\]: is divided by the samples that have its labels, in all batches of an update, '
-        r'but its trainers accumulate different numbers of batches: 2 of "body", 1 of "heads"; let them',
-    ),
-    "two windows of a loss with tokens": (
-        {"trainers": BODY_ALONE}, spec_of(False, True),
-        r'losses\["size"\]: is divided by normalize_by, in all batches of an update',
-    ),
+        r'but its trainers accumulate different numbers of batches: 2 of "body", 1 of "heads"; let them'),
+    "two windows of a loss with tokens": ({"trainers": BODY_ALONE}, spec_of(False, True),
+        r'losses\["size"\]: is divided by normalize_by, in all batches of an update'),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, Shards, SpecError, TaskSpec
+from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.distributed import ALONE, World
 from tests.common.grids import ONE, TWO, two_settings
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
@@ -130,25 +130,6 @@ def test_functions_get_what_all_devices_and_ranks_have_as_one(name: str) -> None
     whole = evaluate(ALONE)
     assert evaluate(ALONE, devices=2) == whole
     assert run_ranks(2, evaluate) == [whole, whole]
-
-
-FIRST = {  # what a first batch of two devices' labels has, and the shape in which a message names them
-    "uneven shares": (batch(5, 3), (3, 5)),
-    "other lengths": (Shards([batch(2, 4), batch(3, 2)]), (4, 2)),
-}
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_labels_of_a_first_batch_are_checked_on_all_devices(name: str) -> None:
-    raw, shape = FIRST[name]
-    net = TimeMajor()
-    net.initialize(ctx=TWO)
-    MultiEstimator(net, spec()).fit([raw], epochs=1, event_handlers=SILENT, batch_axis=1)
-    wrong = Shards((x, y * 0 + 7) for x, y in raw) if isinstance(raw, Shards) else (raw[0], raw[1] * 0 + 7)
-    with pytest.raises(SpecError) as raised:
-        MultiEstimator(net, spec()).fit([wrong], epochs=1, batch_axis=1)
-    assert len(raised.value.problems) == 1
-    assert f'the label "y" {shape} float32 holds 7' in str(raised.value)
 
 
 def test_a_fit_validates_and_counts_along_its_axis() -> None:

@@ -13,18 +13,10 @@ import pytest
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LossSpec,
-    MixUp,
-    MultiEstimator,
-    SpecError,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import Every, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.balance import DWA
 from multifit.distributed import ALONE, World
+from multifit.handlers import CheckpointHandler, MixUp
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.hand_loop import SGD, SILENT
@@ -212,39 +204,29 @@ DECLARED: dict[str, tuple[Callable[[], Any], str]] = {
     "no name": (lambda: bound(trainers=[]), "trainers is empty; name at least one, or leave it out"),
     "a number": (lambda: bound(trainers=[1]), "trainers holds 1; give a list of strings"),
     "twice": (lambda: bound(trainers=["generator"] * 2), 'trainers names "generator" 2 times'),
-    "balanced": (
-        lambda: MultiEstimator(make_net(), make_spec(), balance=DWA()),
-        'balance: the losses "real", "made", "fool" are bound to trainers',
-    ),
-}
-# specs, handlers, and what the message says; nets are hybridized unless it says so
+    "balanced": (lambda: MultiEstimator(make_net(), make_spec(), balance=DWA()),
+        'balance: the losses "real", "made", "fool" are bound to trainers'),
+}  # fmt: skip
+# specs, handlers, and what the message says
 FAULTS: dict[str, tuple[Callable[[], TaskSpec], list[Any], str]] = {
-    "an unknown trainer": (
-        lambda: bound(trainers="generatr"), [],
+    "an unknown trainer": (lambda: bound(trainers="generatr"), [],
         'losses["fool"]: there is no trainer "generatr" (did you mean "generator"?); valid are "generator"'),
-    "a trainer without losses": (
-        lambda: bound(trainers="discriminator"), [],
+    "a trainer without losses": (lambda: bound(trainers="discriminator"), [],
         'trainers["generator"]: no loss trains its parameters, as all are bound to other trainers'),
-    "a net that is not hybridized": (
-        make_spec, [],
+    "a net that is not hybridized": (make_spec, [],
         'binds "fool", "made", "real" to trainers, and the net is not in it: call net.hybridize()'),
-    "losses that cannot be traced": (
-        lambda: make_spec(hybrid=False), [],
+    "losses that cannot be traced": (lambda: make_spec(hybrid=False), [],
         'and losses["real"] is not in it: make it a HybridBlock and hybridize it; or leave trainers= out'),
     "a loss beside them that cannot": (
         lambda: make_spec(penalty=LossSpec(lambda score: 0.1 * score**2, "made")), [],
         'losses["penalty"] is not in it: make it a HybridBlock'),
-    "a loss that never gets there": (
-        lambda: bound(outputs="real"), [],
+    "a loss that never gets there": (lambda: bound(outputs="real"), [],
         'losses["fool"]: its gradient reaches no parameter of the trainers that it is bound to'),
-    "a loss that looks at shapes": (
-        lambda: bound(fn=ByShape()), [],
+    "a loss that looks at shapes": (lambda: bound(fn=ByShape()), [],
         "losses: they are bound to trainers in the graph of net and losses, which cannot be traced: 'Sym"),
-    "a handler that adds an objective": (
-        make_spec, [ADDED],
+    "a handler that adds an objective": (make_spec, [ADDED],
         "it is not known for which trainers that is; leave the handler or trainers= out"),
-    "a handler that blends losses": (
-        make_spec, [MixUp()], "losses: MixUp replaces a share of"),
+    "a handler that blends losses": (make_spec, [MixUp()], "losses: MixUp replaces a share of"),
 }  # fmt: skip
 
 
@@ -255,10 +237,11 @@ def test_wrong_declarations_are_refused(declare: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(("declare", "handlers", "text"), FAULTS.values(), ids=FAULTS)
-def test_what_cannot_be_bound_is_refused(declare: Any, handlers: Any, text: str) -> None:
+@pytest.mark.parametrize("case", FAULTS)
+def test_what_cannot_be_bound_is_refused(case: str) -> None:
+    declare, handlers, text = FAULTS[case]
     net = make_net()
-    net.hybridize("the net is not in it" not in text)
+    net.hybridize(case != "a net that is not hybridized")
     before = snapshot(net)
     with pytest.raises(SpecError) as caught:
         fit(net, declare(), handlers=[*SILENT, *handlers])

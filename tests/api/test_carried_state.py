@@ -120,34 +120,27 @@ class Reshaped(LanguageModel):
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "no dict": (
-        lambda: make_spec(state=["hidden"]), "state: is ['hidden']; give a dict of shapes by name"),
+    "no dict": (lambda: make_spec(state=["hidden"]), "state: is ['hidden']; give a dict of shapes by name"),
     "no number of samples": (
         lambda: make_spec(state={"hidden": (1, 5)}), "state: 'hidden' has the shape (1, 5); give a"),
-    "an unknown name": (
-        lambda: make_spec(state={**STATE, "cel": (0, 5)}),
+    "an unknown name": (lambda: make_spec(state={**STATE, "cel": (0, 5)}),
         'state: "cel" is not one of the inputs (did you mean "cell"?)'),
     "not returned": (
         lambda: make_spec(outputs=["logits", "hidden"]), 'state: "cell" is not one of the outputs; the'),
     "declared in the batch": (
         lambda: make_spec(batch=["words", "hidden", "next"]), 'batch: "hidden" is carried from batch to'),
-    "in a batch": (
-        lambda: fit(make_net(), data=[dict(zip(("words", "next", "hidden"), BATCHES[0] * 2))]),
+    "in a batch": (lambda: fit(make_net(), data=[dict(zip(("words", "next", "hidden"), BATCHES[0] * 2))]),
         'the batch has "hidden", which is declared in state= and comes from the previous batch; leave it'),
-    "another shape": (
-        lambda: fit(Reshaped(), state={"hidden": (1, 0, UNITS), "cell": (0, UNITS)}),
+    "another shape": (lambda: fit(Reshaped(), state={"hidden": (1, 0, UNITS), "cell": (0, UNITS)}),
         'state: "cell" is (4, 5) float32 as an input, but the output "ce'),
     "batches of other sizes": (
         lambda: fit(make_net(), data=[*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]),
         "gets 3 samples of a batch, but the state of the previous batch has"),
-    "several loaders": (
-        lambda: fit(make_net(), data={"a": BATCHES, "b": BATCHES}),
+    "several loaders": (lambda: fit(make_net(), data={"a": BATCHES, "b": BATCHES}),
         'state: "hidden", "cell" come from the previous batch; give'),
-    "export": (
-        lambda: MultiEstimator(make_net(), make_spec()).export("nowhere", BATCHES[:1]),
+    "export": (lambda: MultiEstimator(make_net(), make_spec()).export("nowhere", BATCHES[:1]),
         'export: "hidden", "cell" come from the previous batch (state=)'),
-    "combine": (
-        lambda: TaskSpec.combine(text=make_spec()),
+    "combine": (lambda: TaskSpec.combine(text=make_spec()),
         "combine: text has a state= of its own, which cannot be combined"),
 }  # fmt: skip
 

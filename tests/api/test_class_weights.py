@@ -10,19 +10,8 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    LabelSmoothing,
-    LabelSpec,
-    LossSpec,
-    MixUp,
-    MultiEstimator,
-    SpecError,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import DataError, Every, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
+from multifit.handlers import CheckpointHandler, LabelSmoothing, MixUp
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.spec.plan import stage_plan
 from tests.common.compare import assert_unchanged, snapshot
@@ -98,13 +87,10 @@ def test_balanced_weights_are_those_of_the_formula(name: str, log: Callable[[], 
 IGNORED: dict[str, tuple[Any, ...]] = {
     "missing": (CE, [LabelSpec("y", missing=-1)], [[0, 1, 1, -1]], (2,), {}),
     "missing by a mask": (
-        CE, [LabelSpec("y", missing="m"), "m"], [[0, 1, 1, 1], [1, 1, 1, 0]], (2,), {"labels": "y"}
-    ),
+        CE, [LabelSpec("y", missing="m"), "m"], [[0, 1, 1, 1], [1, 1, 1, 0]], (2,), {"labels": "y"}),
     "ignored by the loss": (SegmentationCELoss(), ["y"], [[[[0, 1]], [[1, -1]]]], (2, 1, 2), {}),
-    "of weight 0": (
-        gluon.loss.SoftmaxCELoss(), [LabelSpec("y", ignore=-1), "w"],
-        [[[0, 1], [1, -1]], [[1, 2], [1, 0]]], (2, 2), {"sample_weight": "w", "labels": "y"},
-    ),
+    "of weight 0": (gluon.loss.SoftmaxCELoss(), [LabelSpec("y", ignore=-1), "w"],
+        [[[0, 1], [1, -1]], [[1, 2], [1, 0]]], (2, 2), {"sample_weight": "w", "labels": "y"}),
     "padding": (SequenceCELoss(), ["y", "n"], [[[0, 1], [1, 0]], [2, 1]], (2, 2), {}),
 }  # fmt: skip
 
@@ -204,9 +190,7 @@ def test_handlers_that_blend_losses_keep_the_weights(handler: Any) -> None:
     weights = [1.0, 2.0, 1.0, 5.0]
     column = np.array(weights)[Y[:8].astype(int)].astype("float32")
     loss = gluon.loss.SoftmaxCELoss()
-    by_hand = estimator(
-        None, loss, "y", "w"
-    )  # an argument of Gluon's loss, which is permuted with the labels
+    by_hand = estimator(None, loss, "y", "w")  # Gluon's loss takes them, permuted with the labels
     weighted = estimator(weights, loss, "y", "w", labels="y", unused=["w"])
     for fitted in (by_hand, weighted):
         fitted.fit([[X[:8], Y[:8], column[:, None]]], epochs=2, event_handlers=[handler])

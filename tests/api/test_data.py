@@ -144,16 +144,12 @@ DESCRIBED: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     "prefetched": (lambda batches: mx.io.PrefetchingIter(array_iterator(NAMES)), BACKWARDS),
     "resized": (lambda batches: mx.io.ResizeIter(array_iterator(NAMES), 3, reset_internal=True), BACKWARDS),
     "DALI": (lambda batches: NamedDali(batches, devices=2), BACKWARDS),
-    "DataBatch": (
-        each_nd(lambda i, d, s: mx.io.DataBatch(
-            [i], [s, d], provide_data=[("image",)], provide_label=[("size",), ("digit",)])), BACKWARDS,
-    ),
+    "DataBatch": (each_nd(lambda i, d, s: mx.io.DataBatch(
+            [i], [s, d], provide_data=[("image",)], provide_label=[("size",), ("digit",)])), BACKWARDS),
     "namedtuple": (each_nd(lambda i, d, s: named_batch(d, s, i)), BACKWARDS),
     "namedtuple with names of its own": (each(lambda i, d, s: pixels(s, d, i)), BACKWARDS),
-    "an unused slot": (
-        each(lambda i, d, s: (s, np.arange(len(d)), d, i)),
-        {"batch": ["size", "index", "digit", "image"], "unused": ["index"]},
-    ),
+    "an unused slot": (each(lambda i, d, s: (s, np.arange(len(d)), d, i)),
+        {"batch": ["size", "index", "digit", "image"], "unused": ["index"]}),
     "batch_fn": (each(lambda *batch: SimpleNamespace(**dict(zip(NAMES, batch)))), {"batch_fn": vars}),
     "shards by slot": (each(by_slot), {"batch_fn": lambda batch: Shards(zip(*batch))}),
     "shards by device": (each(lambda *batch: list(zip(*by_slot(*batch)))), {"batch_fn": Shards}),

@@ -13,22 +13,9 @@ import pytest
 from mxnet import gluon
 from mxnet.gluon import nn, rnn
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    GradientNoise,
-    History,
-    LabelSmoothing,
-    LossSpec,
-    MixUp,
-    MultiEstimator,
-    RunState,
-    TrainerError,
-    TrainerSpec,
-    WeightAveraging,
-)
+from multifit import DataError, Every, History, LossSpec, MultiEstimator, RunState, TrainerError, TrainerSpec
 from multifit.checkpoints import newest_checkpoint
+from multifit.handlers import CheckpointHandler, GradientNoise, LabelSmoothing, MixUp, WeightAveraging
 from tests.common.compare import assert_same_parameters, assert_unchanged, copy_parameters, snapshot, twins
 from tests.common.handlers import handler
 from tests.common.nets import two_heads

@@ -105,9 +105,8 @@ def test_without_a_monitored_figure_there_is_no_best(batches: Any, tmp_path: Pat
     assert made.best_checkpoint is None
     made.fit(batches, epochs=1, event_handlers=CheckpointHandler(tmp_path, every=1))
     assert made.best_checkpoint is None and best_checkpoint(tmp_path) == (None, [])
-    with pytest.raises(
-        ValueError, match=r"no intact checkpoint with a figure: CheckpointHandler\(folder, monitor="
-    ):
+    message = r"no intact checkpoint with a figure: CheckpointHandler\(folder, monitor="
+    with pytest.raises(ValueError, match=message):
         made.load(tmp_path, which="best")
 
 
@@ -193,12 +192,10 @@ def other_net(units: int = 3, dtype: str = "float32", more: bool = False) -> Any
 OTHERS: dict[str, tuple[Any, str]] = {
     "a shape": (other_net(5), r'\["0.weight"\].shape: \[3, 4\] in the file, \[5, 4\] here; .*"0.bias"'),
     "a dtype": (
-        other_net(3, "float64"), r'parameters\["0.weight"\].dtype: "float32" in the file, "float64" here'
-    ),
+        other_net(3, "float64"), r'parameters\["0.weight"\].dtype: "float32" in the file, "float64" here'),
     "more": (other_net(more=True), r'parameters\["1.weight"\]: .* here, not in the file'),
     "a name": (
-        gluon.nn.Dense(3, in_units=4), r'"0.weight"\]: .* in the file, not here \(did you mean "weight"\?\)'
-    ),
+        gluon.nn.Dense(3, in_units=4), r'"0.weight"\]: .* in the file, not here \(did you mean "weight"\?\)'),
 }  # fmt: skip
 
 

@@ -14,27 +14,19 @@ import pytest
 from mxnet import gluon
 from mxnet.gluon import nn
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    SpecError,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import Every, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.gluon.graph import lower as precisions
+from multifit.handlers import CheckpointHandler
 from multifit.utils.seeding import seed_everything
-from tests.common.compare import assert_unchanged, copy_parameters, snapshot
+from tests.common.compare import copy_parameters
 from tests.common.handlers import handler
 from tests.common.nets import Heads, hybridized, sequential
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.specs import CE, L2
 
 pytestmark = pytest.mark.usefixtures("float16_activations")
-LOWER = pytest.mark.parametrize(
-    "precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)]
-)
+
+
 # bfloat16 has 8 significant bits: rounding to nearest is wrong by at most 2^-9 of the number. Each of the
 # net's four products rounds its input, its weights and its output: 12 independent roundings.
 CLOSE = 12**0.5 * 2.0**-9
@@ -82,10 +74,12 @@ def make(
     return MultiEstimator(net, make_spec(), trainers, contexts, precision=precision, accumulate=accumulate)
 
 
-@LOWER
 @pytest.mark.parametrize(
-    ("devices", "accumulate", "normalised"),  # graphs without BatchNorm are prepared in another way
-    [(1, 2, False), (2, 1, True)], ids=["accumulated, plain", "devices, normalised"],
+    ("precision", "devices", "accumulate", "normalised"),  # graphs without BatchNorm are prepared otherwise
+    [
+        ("float16", 1, 2, False), ("float16", 2, 1, True),
+        pytest.param("bfloat16", 1, 1, True, marks=pytest.mark.bfloat16),
+    ],
 )  # fmt: skip
 def test_training_equals_float32_but_for_rounding(precision, devices, accumulate, normalised):
     histories = []
@@ -195,23 +189,18 @@ class NoProduct(gluon.HybridBlock):
 FORWARD = {"forward": lambda net, slots: net(slots["image"])[:2]}
 # nets, whether they are hybridized, fields of the spec, and what the message says
 NOT_LOWERED: dict[str, tuple[Callable[[], Any], bool, dict[str, Any], str]] = {
-    "not hybridized": (
-        new_net, False, {},
+    "not hybridized": (new_net, False, {},
         ' cannot compute in bfloat16, as it is not hybridized; call net.hybridize(), or use '
         'precision="float32"'),
-    "forward=": (
-        new_net, True, FORWARD,
+    "forward=": (new_net, True, FORWARD,
         "as the TaskSpec's forward= calls it; do what that does in a HybridBlock's hybrid_forward"),
-    "own forward": (
-        lambda: new_net(kind=OwnForward), True, {},
+    "own forward": (lambda: new_net(kind=OwnForward), True, {},
         "as it has a forward or hooks of its own; write it as a hybrid_forward"),
-    "on arrays": (
-        lambda: new_net(kind=OnArrays), True, {},
+    "on arrays": (lambda: new_net(kind=OnArrays), True, {},
         "as tracing it fails (AttributeError: 'Symbol' object has no attribute 'shape'); write it as"),
     "no product": (
         NoProduct, True, {}, "as only Convolution, FullyConnected do, and it has none of them; leave"),
-    "when evaluating": (
-        new_net, True, {"evaluate": make_spec(evaluate=None, **FORWARD)},
+    "when evaluating": (new_net, True, {"evaluate": make_spec(evaluate=None, **FORWARD)},
         "the net when evaluating cannot compute in bfloat16, as the TaskSpec"),
 }  # fmt: skip
 
@@ -235,18 +224,13 @@ def test_a_net_that_cannot_be_lowered_is_an_error_before_training(case: str) -> 
     assert estimator.state.step == 0
 
 
-def run(folder: Path, epochs: int, precision: str = "float16", **options: Any) -> MultiEstimator:
-    estimator = make(precision, net=new_net(0.3))
-    handler = CheckpointHandler(folder, Every(1, "epoch"), seed=0)
-    estimator.fit(batches(), batches(), epochs=epochs, event_handlers=handler, **options)
-    return estimator
+def test_a_resumed_run_ends_bit_for_bit_and_only_in_its_own_precision(tmp_path: Path) -> None:
+    def run(folder: Path, *handlers: Any, precision: str = "float16", **options: Any) -> MultiEstimator:
+        estimator = make(precision, net=new_net(0.3))
+        saving = CheckpointHandler(folder, Every(1, "epoch"), seed=0)
+        estimator.fit(batches(), batches(), epochs=2, event_handlers=[saving, *handlers], **options)
+        return estimator
 
-
-@pytest.mark.parametrize("precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)])
-def test_a_resumed_run_ends_bit_for_bit_and_only_in_its_own_precision(tmp_path, precision):
-    whole = run(tmp_path / "whole", 4, precision)
-    run(tmp_path / "part", 2, precision)
-    with pytest.raises(ValueError, match=f'precision: "{precision}" in the checkpoint, "float32" here'):
-        run(tmp_path / "part", 4, "float32", resume=tmp_path / "part")
-    resumed = run(tmp_path / "part", 4, precision, resume=tmp_path / "part")
-    assert_unchanged(resumed.net, snapshot(whole.net))
+    assert_resumes_bit_for_bit(run, tmp_path, 7)
+    with pytest.raises(ValueError, match='precision: "float16" in the checkpoint, "float32" here'):
+        run(tmp_path / "7", precision="float32", resume=tmp_path / "7")

@@ -39,60 +39,56 @@ def same(loss: Any = None, **options: Any) -> MultiEstimator:
     return of(lambda data: data * 1, "x", loss=loss, **options)
 
 
-@pytest.fixture
-def estimator(batches: Any) -> MultiEstimator:
-    estimator = MultiEstimator(two_heads(), two_head_spec())
-    estimator.fit(batches, epochs=1)
-    return estimator
+def two_headed(devices: int = 1) -> MultiEstimator:
+    context = [mx.cpu(i) for i in range(devices)]
+    return MultiEstimator(two_heads(), two_head_spec(), context=context)
 
 
-@pytest.fixture
-def expected(estimator: MultiEstimator, arrays: Any) -> dict[str, np.ndarray]:
-    digit, size = estimator.net(mx.nd.array(arrays["image"]))
-    return {"digit": digit.asnumpy(), "size": size.asnumpy()}
-
-
-def assert_close(outputs: dict[str, Any], expected: dict[str, np.ndarray]) -> None:
-    assert list(outputs) == list(expected)
-    for name, value in expected.items():
+def assert_close(outputs: dict[str, Any], net: Any, image: np.ndarray) -> None:
+    for name, output in zip(("digit", "size"), net(mx.nd.array(image))):
         assert isinstance(outputs[name], np.ndarray)
-        np.testing.assert_allclose(outputs[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(outputs[name], output.asnumpy(), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def iterator(image: Any, labels: Any = None) -> Any:
-    return mx.io.NDArrayIter({"a": image}, labels, batch_size=8)
+def data_batch(image: Any, *labels: Any, **options: Any) -> Any:
+    return mx.io.DataBatch([mx.nd.array(image)], [mx.nd.array(each) for each in labels] or None, **options)
 
 
-MANY: dict[str, Callable[..., Any]] = {
+# one batch or many, with labels or without
+FORMS: dict[str, Callable[..., Any]] = {
     "loader": lambda *arrays: gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays), batch_size=8),
     "list of tuples": lambda *arrays: in_batches(arrays),
     "list of arrays": lambda image, *_: [batch[0] for batch in in_batches([image])],
-    "iterator": lambda image, *_: iterator(image),
-    "iterator with labels": lambda image, digit, size: iterator(image, {"b": digit, "c": size}),
+    "iterator": lambda image, *_: mx.io.NDArrayIter({"a": image}, None, batch_size=8),
+    "iterator with labels": lambda image, b, c: mx.io.NDArrayIter(
+        {"a": image}, {"b": b, "c": c}, batch_size=8
+    ),
     "generator": lambda *arrays: (batch for batch in in_batches(arrays)),
+    "array": lambda image, *_: image,
+    "float64": lambda image, *_: image.astype("float64"),
+    "array of MXNet": lambda image, *_: mx.nd.array(image),
+    "tuple of one": lambda image, *_: (image,),
+    "tuple": lambda *arrays: arrays,
+    "dict of one": lambda image, *_: {"image": image},
+    "dict": lambda image, digit, size: {"image": image, "digit": digit, "size": size},
+    "DataBatch": data_batch,
+    "DataBatch without labels": lambda image, *_: data_batch(image),
 }
 
 
-@pytest.mark.parametrize("form, devices", [(form, 1 + i % 2) for i, form in enumerate(MANY)])
-def test_many_batches(form: str, devices: int, arrays: Any) -> None:
-    net = two_heads()
-    estimator = MultiEstimator(net, two_head_spec(), context=[mx.cpu(i) for i in range(devices)])
-    outputs = estimator.predict(MANY[form](*arrays.values()))
-    digit, size = net(mx.nd.array(arrays["image"]))
-    assert_close(outputs, {"digit": digit.asnumpy(), "size": size.asnumpy()})
+@pytest.mark.parametrize(("form", "devices"), [(form, 1 + i % 2) for i, form in enumerate(FORMS)])
+def test_all_forms_of_data_are_predicted(form: str, devices: int, arrays: Any) -> None:
+    estimator = two_headed(devices)
+    outputs = estimator.predict(FORMS[form](*arrays.values()))
+    assert list(outputs) == ["digit", "size"]
+    assert_close(outputs, estimator.net, arrays["image"])
 
 
-def test_one_batch(estimator: MultiEstimator, arrays: Any, expected: Any) -> None:
+def test_it_moves_nothing_and_drops_rows_that_fill_up_a_batch(arrays: Any, batches: Any) -> None:
+    estimator = two_headed()
+    estimator.fit(batches, epochs=1)
     before, figures = snapshot(estimator.net), estimator.figures()
-    image, digit, size = arrays.values()
-    in_mx = mx.nd.array(image)
-    for one in (
-        image, image.astype("float64"), in_mx, (image,), (image, digit, size), {"image": image}, dict(arrays),
-        mx.io.DataBatch([in_mx], [mx.nd.array(digit), mx.nd.array(size)]), mx.io.DataBatch([in_mx], None),
-    ):  # fmt: skip
-        assert_close(estimator.predict(one), expected)
-    outputs = estimator.predict(mx.io.DataBatch([in_mx], None, pad=3))  # rows that fill up a batch
-    assert_close(outputs, {name: value[:-3] for name, value in expected.items()})
+    assert_close(estimator.predict(data_batch(arrays["image"], pad=3)), estimator.net, arrays["image"][:-3])
     assert estimator.figures() == figures
     assert_unchanged(estimator.net, before)
 
@@ -112,13 +108,6 @@ def test_what_cannot_be_joined_is_a_list(hybrid: bool) -> None:
 def test_the_evaluating_form_is_used(arrays: Any) -> None:
     outputs = of(lambda image: image * (2 if mx.autograd.is_training() else 1), "x").predict(arrays["image"])
     np.testing.assert_array_equal(outputs["x"], arrays["image"])
-
-
-def test_inputs_of_the_wrong_width(estimator: MultiEstimator, arrays: Any) -> None:
-    message = r"forward pass \(evaluate\), called with image \(20, 5\) float32"
-    with pytest.raises(mx.MXNetError, match=message):
-        estimator.predict(arrays["image"][:, :5])
-    estimator.predict(arrays["image"])
 
 
 @pytest.mark.parametrize(("shape", "convert"), [((6,), np.asarray), ((1, 8, 8), mx.nd.array)])
@@ -179,7 +168,7 @@ def test_the_sigmoid_does_not_overflow() -> None:
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_each_output_has_its_own(batches: Any, devices: int) -> None:
-    made = MultiEstimator(two_heads(), two_head_spec(), context=[mx.cpu(i) for i in range(devices)])
+    made = two_headed(devices)
     plain = made.predict(batches)
     shown = made.predict(batches, activation={"digit": "softmax", "size": lambda size: size[:, 0] * 2})
     np.testing.assert_allclose(shown["digit"], softmax(plain["digit"], 1), rtol=1e-5)
@@ -188,52 +177,30 @@ def test_each_output_has_its_own(batches: Any, devices: int) -> None:
     np.testing.assert_allclose(half["size"], plain["size"], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("activation", "message"),
-    [
-        ("softmax", r"activation is 'softmax' for 2 outputs; give activation=\{'digit': 'softmax'\}"),
-        (
-            {"digits": "softmax", "size": "sigmod"},
-            r'(?s)2 problems.*no output \'digits\' \(did you mean "digit"\?\); outputs are "digit", "size".*'
-            r'output "size" is \'sigmod\' \(did you mean "sigmoid"\?\); valid is "softmax", "sigmoid" or a',
-        ),
-        ({"digit": 3}, r'output "digit" is 3; valid is'),
-        (
-            {"size": "softmax"},
-            r'output "size": a softmax along axis -1 of \(8, 1\) is 1 everywhere or impossible',
-        ),
-    ],
-)
-def test_activations_that_do_not_fit(
-    estimator: MultiEstimator, batches: Any, activation: Any, message: str
-) -> None:
+NO_FIT: dict[str, tuple[Any, str]] = {
+    "one for two": ("softmax", r"'softmax' for 2 outputs; give activation=\{'digit': 'softmax'\}"),
+    "misspelt": ({"digits": "softmax", "size": "sigmod"},
+        r'(?s)2 problems.*no output \'digits\' \(did you mean "digit"\?\); outputs are "digit", "size".*'
+        r'output "size" is \'sigmod\' \(did you mean "sigmoid"\?\); valid is "softmax", "sigmoid" or a'),
+    "a number": ({"digit": 3}, r'output "digit" is 3; valid is'),
+    "of one class": ({"size": "softmax"},
+        r'output "size": a softmax along axis -1 of \(8, 1\) is 1 everywhere or impossible'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("activation", "message"), NO_FIT.values(), ids=NO_FIT)
+def test_activations_that_do_not_fit(batches: Any, activation: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        estimator.predict(batches, activation=activation)
-
-
-def test_an_error_in_a_function_says_where() -> None:
-    def wrong(array: np.ndarray) -> None:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError) as caught:
-        same().predict(np.ones((2, 3), "float32"), activation=wrong)
-    assert caught.value.__notes__[0] == 'raised in activation of output "x"'
+        two_headed().predict(batches, activation=activation)
 
 
 # ---- into files --------------------------------------------------------------------------------------------
 
 
-def test_outputs_are_written_batch_by_batch(estimator: MultiEstimator, batches: Any, tmp_path: Path) -> None:
+def test_outputs_are_written(batches: Any, tmp_path: Path) -> None:
+    estimator, folder = two_headed(), tmp_path / "outputs"
     expected = estimator.predict(batches, activation={"digit": "softmax"})
-    seen = []
-
-    def loader() -> Any:
-        for batch in batches:
-            seen.append(sum(path.stat().st_size for path in tmp_path.glob(".*/*.npy")))
-            yield batch
-
-    folder = tmp_path / "outputs"
-    outputs = estimator.predict(loader(), activation={"digit": "softmax"}, output=folder)
+    outputs = estimator.predict(iter(batches), activation={"digit": "softmax"}, output=folder)
     assert list(outputs) == ["digit", "size"] and sorted(os.listdir(tmp_path)) == ["outputs"]
     for name, array in expected.items():
         assert isinstance(outputs[name], np.memmap) and outputs[name].dtype == array.dtype
@@ -241,13 +208,11 @@ def test_outputs_are_written_batch_by_batch(estimator: MultiEstimator, batches: 
         np.testing.assert_array_equal(np.load(folder / f"{name}.npy", allow_pickle=False), array)
         with pytest.raises(ValueError, match="read-only"):
             outputs[name][0] = 1
-    assert seen[0] == 0
 
 
 def test_nothing_is_kept_in_memory(tmp_path: Path) -> None:
     """Of 40 batches, no more are alive at any time than of 4."""
-    alive: list[Any] = []
-    counts: list[int] = []
+    alive, counts = [], []
 
     def keep(array: np.ndarray) -> np.ndarray:
         gc.collect()
@@ -277,32 +242,23 @@ def as_objects(array: np.ndarray) -> np.ndarray:
 
 X = np.ones((4, 3), "float32")
 REFUSED: dict[str, tuple[Callable[[Path], Any], type, str]] = {
-    "other shapes": (
-        lambda folder: same().predict([X, X[:, :2]], output=folder / "new"), DataError,
+    "other shapes": (lambda folder: same().predict([X, X[:, :2]], output=folder / "new"), DataError,
         r'output "x" is \(3,\) float32 for a sample, and \(2,\) float32 in a later batch; without output'),
-    "no sample's": (
-        lambda folder: of(anchored, "x", "a", "n").predict(X, output=folder / "new"), DataError,
+    "no sample's": (lambda folder: of(anchored, "x", "a", "n").predict(X, output=folder / "new"), DataError,
         r'"a" has the shape \(1, 5\) for 4 samples'),
-    "objects": (
-        lambda folder: same().predict(X, activation=as_objects, output=folder / "new"), DataError,
+    "objects": (lambda folder: same().predict(X, activation=as_objects, output=folder / "new"), DataError,
         'output "x" is an array of objects, not of numbers; without output='),
-    "a full folder": (
-        lambda folder: same().predict(X, output=folder / "used"), ValueError,
+    "a full folder": (lambda folder: same().predict(X, output=folder / "used"), ValueError,
         r"output=.*used' is not empty: remove it, or give another folder"),
-    "a file": (
-        lambda folder: same().predict(X, output=folder / "used/x.npy"), ValueError,
+    "a file": (lambda folder: same().predict(X, output=folder / "used/x.npy"), ValueError,
         r"output=.*x.npy is a file; give a folder"),
-    "in a file": (
-        lambda folder: same().predict(X, output=folder / "used/x.npy/new"), ValueError,
+    "in a file": (lambda folder: same().predict(X, output=folder / "used/x.npy/new"), ValueError,
         r"output=.*x.npy is a file; give a folder"),
-    "no path": (
-        lambda folder: same().predict(X, output=7), ValueError,
+    "no path": (lambda folder: same().predict(X, output=7), ValueError,
         "predict: output is 7; valid is a path or None"),
-    "another axis": (
-        lambda folder: same().predict(X, batch_axis=1, output=folder / "new"), ValueError,
+    "another axis": (lambda folder: same().predict(X, batch_axis=1, output=folder / "new"), ValueError,
         "output= writes in one process, with samples along the first axis"),
-    "a slip": (
-        lambda folder: same().predict(X, ouput=folder / "new"), TypeError,
+    "a slip": (lambda folder: same().predict(X, ouput=folder / "new"), TypeError,
         r'predict has no argument "ouput" \(did you mean "output"\?\)'),
 }  # fmt: skip
 

@@ -50,17 +50,14 @@ STOPS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "at a checkpoint": ({"data": "noisy"}, [8]),
     "just before a checkpoint": ({}, [6, "batch_end", 0.0]),
     "in an evaluation": ({"data": "iter", "devices": 2}, [5, "evaluate_batch_end", 0.0]),
-    "where the epoch ended with a checkpoint": (
-        {"data": "list", "every": Every(5, "batch")},
-        [5, "epoch_begin"],
-    ),
+    "after a checkpoint of an epoch": ({"data": "list", "every": Every(5, "batch")}, [5, "epoch_begin"]),
     "at the end": ({}, [STEPS, "train_end", 0.0]),
     "with a checkpoint an epoch": ({"every": Every(1, "epoch")}, [8]),
     "a trainer with a rhythm": ({"data": "list", "trainers": fourth_batch}, [7]),
-    **{
-        data: ({"data": data}, [7])
-        for data in ("cards", "arrays", "loader with rollover", "augmenting processes")
-    },
+    "cards": ({"data": "cards"}, [7]),
+    "arrays": ({"data": "arrays"}, [7]),
+    "loader with rollover": ({"data": "loader with rollover"}, [7]),
+    "augmenting processes": ({"data": "augmenting processes"}, [7]),
 }
 
 

@@ -11,21 +11,11 @@ import numpy as np
 import pytest
 from mxnet.gluon import nn
 
-from multifit import (
-    DataError,
-    GradientNoise,
-    LabelSmoothing,
-    MetricSpec,
-    MixUp,
-    MultiEstimator,
-    TaskSpec,
-    TrainerError,
-    TrainerSpec,
-    WeightAveraging,
-)
+from multifit import DataError, MetricSpec, MultiEstimator, TaskSpec, TrainerError, TrainerSpec
 from multifit.estimator.profiling import Operator, Part, Profile, Stopwatch
 from multifit.estimator.rate_search import RateSearch
 from multifit.gluon import engine as profiler
+from multifit.handlers import GradientNoise, LabelSmoothing, MixUp, WeightAveraging
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import handler
@@ -356,8 +346,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type, str]] = {
     "start": ({"start": 0}, ValueError, "start is 0; valid is a finite number above 0"),
     "end": ({"start": 1.0, "end": 0.1}, ValueError, "start is 1.0 and end is 0.1; start must be below end"),
     "batches": ({"batches": 5}, ValueError, "batches is 5; valid is a whole number of at least 10"),
-    "trainer": (
-        {"trainer": "bdy"}, TrainerError, r"""no trainer 'bdy' \(did you mean "body"\?\); valid are"""
+    "trainer": ({"trainer": "bdy"}, TrainerError, r"""no trainer 'bdy' \(did you mean "body"\?\); valid are"""
     ),
     "rate": ({}, TrainerError, r'trainers\["body"\].learning_rate: AdaDelta has none'),
 }  # fmt: skip

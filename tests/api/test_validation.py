@@ -13,19 +13,8 @@ import pytest
 from mxnet import gluon
 
 import multifit
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    EarlyStoppingHandler,
-    Every,
-    History,
-    MetricSpec,
-    MultiEstimator,
-    Sharded,
-    TaskSpec,
-    TrainerSpec,
-    ValidationHandler,
-)
+from multifit import DataError, Every, History, MetricSpec, MultiEstimator, Sharded, TaskSpec, TrainerSpec
+from multifit.handlers import CheckpointHandler, EarlyStoppingHandler, ValidationHandler
 from multifit.sampling import RoundRobin
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
@@ -164,8 +153,7 @@ def test_several_ranks_measure_the_sets_as_one_process_does() -> None:
 TWICE = two_head_spec(metrics={"own_loss": MetricSpec(mx.metric.Accuracy(), "digit", "digit")})
 # the sets, options of a fit, the message, and changes of the estimator
 WRONG: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "without a label": (
-        {"clean": CLEAN, "noisy": [batch[:2] for batch in NOISY]},
+    "without a label": ({"clean": CLEAN, "noisy": [batch[:2] for batch in NOISY]},
         'val_data["noisy"]: there is no task "noisy"', {}),
     "without a name": ({"": CLEAN}, "give strings, the names of tasks or sets", {}),
     "a figure of two": (
@@ -335,11 +323,9 @@ def test_a_net_can_learn_a_few_batches_by_heart() -> None:
 
 CYCLE = "is a cycle, which never ends; give "
 REFUSED: dict[str, tuple[Callable[[MultiEstimator], Any], type, str]] = {
-    "validation data": (
-        lambda e: e.fit(BATCHES, Endless(), epochs=2), DataError,
+    "validation data": (lambda e: e.fit(BATCHES, Endless(), epochs=2), DataError,
         "val_data is a Endless, which never ends; give val_batches=100"),
-    "validation data, once": (
-        lambda e: e.fit(BATCHES, itertools.cycle(BATCHES), epochs=1), DataError,
+    "validation data, once": (lambda e: e.fit(BATCHES, itertools.cycle(BATCHES), epochs=1), DataError,
         f"val_data {CYCLE}val_batches=100"),
     "data of a handler": (
         lambda e: e.fit(BATCHES, epochs=1, event_handlers=ValidationHandler(Endless())), DataError,
@@ -347,20 +333,16 @@ REFUSED: dict[str, tuple[Callable[[MultiEstimator], Any], type, str]] = {
     "a loader of several": (
         lambda e: e.fit(BATCHES, {"digit": BATCHES, "size": Endless()}, epochs=1), DataError,
         'val_data["size"] is a Endless, which never ends; give val_batches=100'),
-    "an epoch": (
-        lambda e: e.fit(Sharded(Endless()), epochs=2), DataError,
+    "an epoch": (lambda e: e.fit(Sharded(Endless()), epochs=2), DataError,
         "train_data is a Endless, which never ends; give batches=1000"),
-    "an evaluation": (
-        lambda e: e.evaluate(itertools.repeat(BATCHES[0])), DataError,
+    "an evaluation": (lambda e: e.evaluate(itertools.repeat(BATCHES[0])), DataError,
         "data is a repeat, which never ends; give batches=100"),
     "numbers": (lambda e: e.evaluate(itertools.count()), DataError, "data is a count, which never ends"),
     "a prediction": (
         lambda e: e.predict(itertools.cycle(BATCHES)), DataError, f"data {CYCLE}itertools.islice(data, 100)"),
-    "nothing to limit": (
-        lambda e: e.fit(BATCHES, epochs=1, val_batches=2), ValueError,
+    "nothing to limit": (lambda e: e.fit(BATCHES, epochs=1, val_batches=2), ValueError,
         "val_batches limits val_data=, which is not given; ValidationHandler has batches="),
-    "a resumed run": (
-        lambda e: e.fit(BATCHES, epochs=1, overfit=2, resume="runs"), ValueError,
+    "a resumed run": (lambda e: e.fit(BATCHES, epochs=1, overfit=2, resume="runs"), ValueError,
         "overfit= only tries out whether a net can learn a few batches by heart; leave it out to resume"),
     "no batch": (lambda e: e.fit(iter([]), epochs=1, overfit=2), DataError, "train_data is empty"),
     "a number": (lambda e: e.fit(BATCHES, epochs=1, overfit=0), ValueError, "overfit is 0; valid is a whole"),
