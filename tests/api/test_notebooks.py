@@ -4,7 +4,6 @@ import base64
 import re
 import sys
 from dataclasses import replace
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -21,7 +20,8 @@ def texts(html: str) -> list[str]:
     return [text.strip() for text in tree.itertext() if text.strip()]
 
 
-def test_an_estimator_shows_its_spec_then_its_plan_then_its_figures(batches: Any) -> None:
+def test_an_estimator_shows_its_spec_then_its_plan_then_its_figures(batches, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # curves take long
     losses = {"<b>": LossSpec(CE, "digit", "digit"), "size": L2}
     spec = two_head_spec(losses=losses, metrics=None)
     estimator = MultiEstimator(two_heads(), spec, frozen=["size.*"])

@@ -85,7 +85,7 @@ def test_training_equals_float32_but_for_rounding(precision, devices, accumulate
     histories = []
     for name in ("float32", precision):  # one after the other: the first batch initialises the net
         estimator = make(name, devices, new_net(normalised=normalised), accumulate)
-        histories.append(estimator.fit(batches(), batches(), epochs=3))
+        histories.append(estimator.fit(batches(), batches(), epochs=2))
     for name in ("train_loss", "train_kind", "train_size", "val_loss"):
         expected, values = (np.array(history[name]) for history in histories)
         assert (expected != values).any(), f"nothing was computed in {precision}"
@@ -228,7 +228,7 @@ def test_a_resumed_run_ends_bit_for_bit_and_only_in_its_own_precision(tmp_path: 
     def run(folder: Path, *handlers: Any, precision: str = "float16", **options: Any) -> MultiEstimator:
         estimator = make(precision, net=new_net(0.3))
         saving = CheckpointHandler(folder, Every(1, "epoch"), seed=0)
-        estimator.fit(batches(), batches(), epochs=2, event_handlers=[saving, *handlers], **options)
+        estimator.fit(batches(), epochs=2, event_handlers=[saving, *handlers], **options)
         return estimator
 
     assert_resumes_bit_for_bit(run, tmp_path, 7)

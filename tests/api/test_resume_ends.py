@@ -236,9 +236,9 @@ CASES: dict[str, tuple[list[Any], list[Any], list[str]]] = {
 
 @pytest.mark.parametrize(("saved", "here", "expected"), CASES.values(), ids=CASES)
 def test_a_state_goes_to_the_handler_that_is_the_same(tmp_path, log, saved, here, expected):
-    run = simple_run(tmp_path, Every(1, "epoch"))
-    run.fit(*saved, epochs=1)
-    run.resume(*here, epochs=2)
+    run = simple_run(tmp_path, Every(1, "batch"))
+    run.fit(*saved, batches=1)
+    run.resume(*here, batches=2)
     assert [handler.first for handler in here] == expected
     lost = len(saved) - sum(handler.first != handler.name for handler in here)
     assert sum("which this fit does not have" in line for line in log()) == lost

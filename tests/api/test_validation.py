@@ -107,18 +107,13 @@ def test_a_set_may_lack_the_labels_of_a_task() -> None:
     assert math.isnan(figures["digits_size"])
 
 
-def by_task() -> dict[str, Any]:
-    places = {"digit": 1, "size": 2}
-    return {name: [(batch[0], batch[place]) for batch in BATCHES] for name, place in places.items()}
-
-
 def combined() -> TaskSpec:
     digit = TaskSpec(inputs=["image"], outputs=["digit"], labels=["digit"], losses={"digit": CE})
     size = TaskSpec(inputs=["image"], outputs=["size"], labels=["size"], losses={"size": L2})
     return TaskSpec.combine(shared=["image"], a=digit, b=size)
 
 
-@pytest.mark.parametrize(("spec", "data"), [(combined(), BATCHES), (two_head_spec(), by_task())])
+@pytest.mark.parametrize(("spec", "data"), [(combined(), BATCHES), (two_head_spec(), parts())])
 def test_sets_hold_whole_batches_whatever_trains(spec: TaskSpec, data: Any) -> None:
     estimator = MultiEstimator(two_heads(), spec, TrainerSpec(".*", "sgd"))
     history = estimator.fit(data, SETS, epochs=1)
