@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon, nd
@@ -14,6 +13,7 @@ from multifit import DataError, Every, LabelSpec, LossSpec, MultiEstimator, Trai
 from multifit.handlers import StoppingHandler, TerminateOnNaN
 from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_of, net_of, spec_of, values_of
 from tests.common.compare import assert_unchanged, snapshot
+from tests.common.data import Reusing
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import CutsPower, PowerCut, handler
 from tests.common.nets import hybridized, two_heads
@@ -57,17 +57,6 @@ def two(**rhythm: Any) -> Callable[[Any], Any]:
 
 def penalise(estimator: Any, objectives: Any, pred: Any) -> Any:
     return [*objectives, *((y**2).mean().reshape((1,)) for y in pred["size"])]
-
-
-class Reusing(list):  # type: ignore[type-arg]
-    """Yields the same arrays again and again, with other values, as MXNet's iterators do."""
-
-    def __iter__(self) -> Any:
-        arrays = [nd.array(array, dtype="float64") for array in self[0]]
-        for batch in super().__iter__():
-            for array, values in zip(arrays, batch):
-                array[:] = values
-            yield mx.io.DataBatch(arrays[:1], arrays[1:])
 
 
 def noisy(tokens: bool) -> MultiEstimator:

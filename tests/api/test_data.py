@@ -24,6 +24,7 @@ from tests.common.nets import hybridized, two_heads
 from tests.common.specs import L2, two_head_spec
 
 NAMES = ["image", "digit", "size"]
+SHARED = mx.Context("cpu_shared", 0)
 
 
 class Dali:
@@ -76,10 +77,6 @@ def nd(batch: Any) -> Any:
     return tuple(mx.nd.array(array) for array in batch)
 
 
-def in_memory(context: mx.Context) -> Callable[[Any], Any]:
-    return lambda batches: [tuple(array.as_in_context(context) for array in nd(batch)) for batch in batches]
-
-
 def in_shards(batch: Any, first: int) -> Shards:
     """Split off the first samples if more than one is split off."""
     cuts = [first] if first > 1 else []
@@ -121,7 +118,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "DataBatch": each_nd(lambda i, d, s: mx.io.DataBatch([i], [d, s])),
     "dicts in another order": each(lambda *batch: dict(list(zip(NAMES, batch))[::-1])),
     "[[data], [labels]]": each_nd(lambda i, d, s: [[i], [d, s]]),
-    "shared memory": in_memory(mx.Context("cpu_shared", 0)),
+    "shared memory": each_nd(lambda *batch: tuple(array.as_in_context(SHARED) for array in batch)),
     "mx.np": each(lambda *batch: tuple(mx.np.array(array) for array in batch)),
     "CSR": each(lambda i, d, s: (mx.nd.array(i).tostype("csr"), d, s)),
     "CSR labels": each(lambda i, d, s: (i, d, mx.nd.array(s).tostype("csr"))),

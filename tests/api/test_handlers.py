@@ -129,6 +129,13 @@ def test_a_failing_handler_is_named(estimator: MultiEstimator, batches: Any, eve
     assert estimator.fit(batches, batches, epochs=1).epochs == 1
 
 
+def test_the_first_error_is_the_one_that_is_raised(estimator: MultiEstimator, batches: Any, log: Any) -> None:
+    estimator.net.size.register_forward_hook(lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        estimator.fit(batches, epochs=1, event_handlers=handler(train_end=fail))
+    assert any("OSError: disk full" in line for line in log())
+
+
 def test_a_failing_evaluation_does_not_disturb_the_fit(estimator: MultiEstimator, batches: Any) -> None:
     def attempt(estimator: Any) -> None:
         with pytest.raises(ValueError, match="2 arrays"):

@@ -29,16 +29,8 @@ def test_an_estimator_shows_its_spec_then_its_plan_then_its_figures(batches, mon
     assert shown[0] == repr(estimator) and "loss  <b>   1 x Softmax" in shown[1]
     plan = estimator.check(batches, batches, layers=True)
     shown = texts(plan._repr_html_())
-    for text in (
-        "training, evaluating and predicting",
-        "image",
-        "<b>",
-        "parameters",
-        "frozen",
-        "layers",
-        "body.act",
-        "in all",
-    ):
+    parts = "training, evaluating and predicting", "parameters", "frozen", "layers"
+    for text in (*parts, "image", "<b>", "body.act", "in all"):
         assert text in shown, text
     assert any(text.startswith("note: default trainer") for text in shown)
     assert "layers" not in texts(replace(plan, layers=())._repr_html_())

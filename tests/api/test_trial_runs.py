@@ -295,6 +295,15 @@ def test_it_reads_the_data_again_unless_it_can_be_read_only_once() -> None:
     assert lengths == [15, 4, 4]
 
 
+def test_a_net_that_fails_is_named_with_its_batch() -> None:
+    """The check of the first batch calls it too."""
+    net, calls = nn.Dense(1, in_units=4), []
+    net.initialize()
+    net.register_forward_hook(lambda *args: calls.append(1) if len(calls) < 5 else 1 / 0)
+    with pytest.raises(ZeroDivisionError, match=r"in the net.*\(finding the learning rate, batch 5\)$"):
+        searching(net=net).find_learning_rate(samples(), end=10.0)
+
+
 def test_where_the_loss_does_not_fall_nothing_is_suggested() -> None:
     noise = np.random.RandomState(0)
     rates = list(np.geomspace(1e-6, 1, 100))
