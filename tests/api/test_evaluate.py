@@ -1,5 +1,6 @@
 """evaluate(): figures, other specs and forms of calling the net; metrics and the names of their figures."""
 
+from functools import partial
 from typing import Any
 
 import mxnet as mx
@@ -231,7 +232,7 @@ def test_arrays_of_some_batches_that_are_unlike_those_of_others() -> None:
 
 
 @BOTH
-def test_transforms(devices: list, batches: Any) -> None:
+def test_arrays_and_losses_that_metrics_get(devices: list, batches: Any) -> None:
     """Lists stay one argument, as gluoncv's RPNAccMetric takes them; one array is passed as it is."""
 
     def weighted(labels: Any, preds: Any) -> tuple[float, float]:
@@ -246,6 +247,9 @@ def test_transforms(devices: list, batches: Any) -> None:
         assert label.shape == output.shape == (8,)
         return float(np.abs(label - output).mean())
 
+    def total(losses: Any) -> tuple[float, int]:
+        return sum(float(part.sum().asscalar()) for part in losses), sum(len(part) for part in losses)
+
     grouped = {"transform": lambda size, label: ([label, label > 0], [size])}
     largest = Summed(lambda sizes: (max(float(part.max().asscalar()) for part in sizes), 1))
     metrics = {
@@ -254,10 +258,19 @@ def test_transforms(devices: list, batches: Any) -> None:
         "largest": MetricSpec(largest, "size", transform=lambda size: size * 0 + 7),
         "error": MetricSpec(error, "size", "size", transform=lambda s, y: (y[:, 0], s[:, 0] * 0)),
     }
+    doubled = {"labels": "size", "transform": lambda label, loss: (label, loss * 2)}
+    of_losses = {
+        "own": MetricSpec(Summed(total), losses="size"),
+        "stock": MetricSpec(mx.metric.Loss(), losses="size"),
+        "twice": MetricSpec(mx.metric.Loss(), losses="size", **doubled),
+    }
     size = batches[0][2]
     mean = size[size > 0].mean()
     expected = {"update": mean, "function": mean, "largest": 7.0, "error": np.abs(size).mean()}
-    assert evaluated(batches, devices, **metrics) == pytest.approx(expected, rel=1e-5)
+    figures = estimator_of(devices, **metrics, **of_losses).evaluate(batches[:1])
+    assert {name: figures[name] for name in metrics} == pytest.approx(expected, rel=1e-5)
+    loss = figures["size"]
+    assert [figures[name] for name in of_losses] == pytest.approx([loss, loss, 2 * loss], rel=1e-6)
 
 
 def test_arguments_in_another_order(batches: Any) -> None:
@@ -284,20 +297,18 @@ def test_the_names_of_figures(batches: Any, got: Any, names: Any, figures: dict[
 
 
 @pytest.mark.parametrize(
-    ("got", "names", "message"),
+    ("names", "message"),
     [
-        ((["a", "a"], [0.25, 0.5]), None, r'Own returns two figures named "a"; give names=\[...\], one for'),
-        ((["a", "b"], [0.25, 0.5]), None, r'figure "own.a" is produced by metrics\["own"\] and metrics\["ow'),
+        (["a", "a"], r'Own returns two figures named "a"; give names=\[...\], one for'),
+        (["a", "b"], r'figure "own.a" is produced by metrics\["own"\] and metrics\["ow'),
     ],
-)  # fmt: skip
-def test_figures_without_names_of_their_own(got: Any, names: Any, message: str, batches: Any) -> None:
-    own = MetricSpec(Own(got), ["size", "digit"], "digit", names=names)
-    other = MetricSpec(mx.metric.Accuracy(), "digit", "digit")
-    spec = two_head_spec(metrics={"own": own, "own.a": other})
-    with pytest.raises(SpecError, match=message):
-        MultiEstimator(two_heads(), spec).fit(batches, epochs=1)
-    with pytest.raises(SpecError, match=message):
-        MultiEstimator(two_heads(), spec).evaluate(batches)
+)
+def test_figures_without_names_of_their_own(names: list[str], message: str, batches: Any) -> None:
+    own = MetricSpec(Own((names, [0.25, 0.5])), ["size", "digit"], "digit")
+    estimator = estimator_of(**{"own": own, "own.a": MetricSpec(mx.metric.Accuracy(), "digit", "digit")})
+    for call in (partial(estimator.fit, epochs=1), estimator.evaluate):
+        with pytest.raises(SpecError, match=message):
+            call(batches)
 
 
 def test_the_direction_is_that_of_the_longest_name() -> None:
@@ -309,18 +320,3 @@ def test_the_direction_is_that_of_the_longest_name() -> None:
     expected["ab"] = None
     assert {name: estimator.direction(f"val_{name}") for name in expected} == expected
     assert estimator.direction("a") is estimator.direction("lr") is None
-
-
-def test_metrics_of_losses(batches: Any) -> None:
-    def total(losses: Any) -> tuple[float, int]:
-        return sum(float(part.sum().asscalar()) for part in losses), sum(len(part) for part in losses)
-
-    doubled = {"labels": "size", "transform": lambda label, loss: (label, loss * 2)}
-    metrics = {
-        "own": MetricSpec(Summed(total), losses="size"),
-        "stock": MetricSpec(mx.metric.Loss(), losses="size"),
-        "twice": MetricSpec(mx.metric.Loss(), losses="size", **doubled),
-    }
-    figures = estimator_of(**metrics).evaluate(batches)
-    size = figures["size"]
-    assert [figures[name] for name in metrics] == pytest.approx([size, size, 2 * size], rel=1e-6)

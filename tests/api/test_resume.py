@@ -140,16 +140,12 @@ def test_what_cannot_be_saved_or_loaded_is_logged(tmp_path: Path, log: Any) -> N
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "spec": ({"spec": lambda: make_spec(metrics={})}, 'metrics["accuracy"]: '),
-    "net": (
-        {"net": lambda: Heads(body=sequential(nn.Dense(9)), **TWO_HEADS)},
-        'parameters["body.0.weight"].shape: [8, 6] in the checkpoint, [9, 6] here',
-    ),
-    "options": (
-        {"trainers": lambda: make_trainers(0.5)},
-        'options["momentum"]: 0.9 in the checkpoint, 0.5 here',
-    ),
+    "net": ({"net": lambda: Heads(body=sequential(nn.Dense(9)), **TWO_HEADS)},
+        'parameters["body.0.weight"].shape: [8, 6] in the checkpoint, [9, 6] here'),
+    "options": ({"trainers": lambda: make_trainers(0.5)},
+        'options["momentum"]: 0.9 in the checkpoint, 0.5 here'),
     "trainers": ({"trainers": lambda: TrainerSpec(".*", "adam")}, 'trainers["heads"]: '),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
