@@ -278,6 +278,7 @@ def test_it_ends_where_the_loss_diverges_or_is_not_finite() -> None:
     search = searching(TrainerSpec(".*", "sgd")).find_learning_rate(samples(size=100), 1e-3, 1e6, 60)
     assert 10 < len(search.rates) == len(search.losses) == len(search.smoothed) < 60
     assert np.isfinite(search.losses).all()
+    assert search.smoothed[-2] < 4 * min(search.smoothed) < search.smoothed[-1]
     assert search.suggestion is not None and 1e-3 < search.suggestion < 1
     assert f"rates 0.001 to {search.rates[-1]:.2g}, suggestion {search.suggestion:.2g})" in repr(search)
     infinite = np.ones((7, 4), "float32"), np.full((7, 1), 3e38, "float32")  # its square
