@@ -9,18 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    TaskSpec,
-    TrainerSpec,
-    batches,
-)
+from multifit import Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec, batches
+from multifit.handlers import CheckpointHandler
 from multifit.utils.seeding import seed_everything
-from tests.common.data import in_batches
+from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
@@ -58,9 +50,8 @@ def make_trainers(momentum: float = 0.9) -> dict[str, TrainerSpec]:
 # ---- data --------------------------------------------------------------------------------------------------
 
 
-def samples(count: int = SAMPLES) -> tuple[np.ndarray, ...]:
-    image = np.random.RandomState(0).randn(count, 6).astype("float32")
-    return image, image[:, :3].argmax(axis=1).astype("float32"), image[:, 3:4] * 2
+def samples() -> tuple[np.ndarray, ...]:
+    return tuple(two_head_arrays(SAMPLES).values())
 
 
 class Cards:
@@ -121,9 +112,8 @@ def loader(dataset: Any = gluon.data.ArrayDataset, kind: Any = gluon.data.DataLo
 
 
 def data_iter() -> Any:
-    image, digit, size = samples()
-    labels = {"digit": digit, "size": size}
-    return mx.io.NDArrayIter({"image": image}, labels, BATCH)
+    image, *labels = two_head_arrays(SAMPLES).items()
+    return mx.io.NDArrayIter(dict([image]), dict(labels), BATCH)
 
 
 DATA: dict[str, Callable[[], Any]] = {
@@ -136,7 +126,6 @@ DATA: dict[str, Callable[[], Any]] = {
     "augmenting processes": lambda: loader(Augmented, num_workers=2),
     "processes that cannot be seeded": lambda: loader(kind=OwnLoader, num_workers=1),
     "arrays": lambda: batches(*samples(), batch_size=BATCH, shuffle=True),
-    "numbered": lambda: loader(Numbered),
 }
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, Shards, SpecError, TaskSpec
+from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.distributed import ALONE, World
-from tests.common.grids import TWO, two_settings
+from tests.common.grids import ONE, TWO, two_settings
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
 from tests.common.handlers import handler
 from tests.common.joint_training import ByShape
@@ -40,36 +40,33 @@ def batch(samples: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     return x, random.randint(0, CLASSES, (steps, samples)).astype("float32")
 
 
-def spec(**options: Any) -> TaskSpec:
-    loss = LossSpec(CE(**options), outputs="steps", labels="y")
-    accuracy = MetricSpec(mx.metric.Accuracy(axis=2), outputs="steps", labels="y")
+def spec(loss_axis: int = 1, **metrics: Any) -> TaskSpec:
+    loss = LossSpec(CE(batch_axis=loss_axis), outputs="steps", labels="y")
     return TaskSpec(
-        outputs=["steps", "last"], labels=["y"], losses={"y": loss}, metrics={"accuracy": accuracy},
-        unused=["last"],
-    )  # fmt: skip
+        outputs=["steps", "last"], labels=["y"], losses={"y": loss}, metrics=metrics, unused=["last"]
+    )
 
 
+ACCURACY = {"accuracy": MetricSpec(mx.metric.Accuracy(axis=2), outputs="steps", labels="y")}
 SIZES = [(6, 6), (6, 6), (6, 6), (5, 3), (6, 4), (1, 2), (7, 6)]  # samples and steps
 
 
-def check_training(loss_axis: int, devices: list, hybrid: bool) -> None:
+@pytest.mark.parametrize(
+    ("loss_axis", "devices", "hybrid"), [(1, ONE, False), (1, TWO, True), (0, ONE, True)],
+    ids=["one device", "two devices, hybridized", "a loss that averages the samples"],
+)  # fmt: skip
+def test_training_equals_the_hand_written_loop(loss_axis: int, devices: list, hybrid: bool) -> None:
     loss = CE(batch_axis=loss_axis)
     assert_trains_as_by_hand(
-        TimeMajor, spec(batch_axis=loss_axis), [batch(*size) for size in SIZES],
+        TimeMajor, spec(loss_axis, **ACCURACY), [batch(*size) for size in SIZES],
         lambda net, x, y: loss(net(x)[0], y), devices, hybrid, by=lambda x: x.shape[1], batch_axis=1,
     )  # fmt: skip
 
 
-@two_settings
-def test_training_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
-    check_training(1, devices, hybrid)
-
-
-def test_a_loss_that_averages_the_samples() -> None:
-    """On one device it does what it does by hand; on two, the means of both would be added."""
-    check_training(0, [mx.cpu(0)], True)
+def test_a_loss_that_averages_the_samples_is_refused_on_two_devices() -> None:
+    """The means of both would be added."""
     with pytest.raises(SpecError) as caught:
-        check_training(0, [mx.cpu(0), mx.cpu(1)], True)
+        MultiEstimator(TimeMajor(), spec(0), context=TWO).fit([batch(6, 6)], epochs=1, batch_axis=1)
     assert str(caught.value).endswith(
         "its batch_axis is 0, but the samples of outputs.steps (6, 3, 3) are along axis 1; "
         "give the loss batch_axis=1; if it does not take that, train on one device"
@@ -80,7 +77,7 @@ def test_a_loss_that_averages_the_samples() -> None:
 def test_figures_and_predictions(devices: list, hybrid: bool) -> None:
     net = TimeMajor()
     net.initialize(ctx=devices)
-    estimator = MultiEstimator(hybridized(net, hybrid), spec(batch_axis=1))
+    estimator = MultiEstimator(hybridized(net, hybrid), spec(**ACCURACY))
     batches = [batch(*size) for size in SIZES]
     outputs = [net(nd.array(x, ctx=devices[0]))[0] for x, _ in batches]
     loss = sum(
@@ -114,19 +111,10 @@ def last_is_right(y: Any, outputs: Any) -> float:
 
 OUTPUTS = ["steps", "last"]
 WHOLE = {
-    "slots": MetricSpec(last_is_right, OUTPUTS, "y"),
-    "losses": MetricSpec(last_is_right, OUTPUTS, "y", losses="y"),
-    "transformed": MetricSpec(
-        last_is_right, OUTPUTS, "y", transform=lambda steps, last, y: (y, [steps, last])
-    ),
+    "slots": {},
+    "losses": {"losses": "y"},
+    "transformed": {"transform": lambda steps, last, y: (y, [steps, last])},
 }
-
-
-def by_last_step(**metrics: Any) -> TaskSpec:
-    loss = LossSpec(CE(batch_axis=1), outputs="steps", labels="y")
-    return TaskSpec(
-        outputs=["steps", "last"], labels=["y"], losses={"y": loss}, metrics=metrics, unused=["last"]
-    )
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -136,36 +124,17 @@ def test_functions_get_what_all_devices_and_ranks_have_as_one(name: str) -> None
     def evaluate(world: World, devices: int = 1) -> float:
         net = TimeMajor()
         net.initialize(ByShape(0), ctx=[mx.cpu(i) for i in range(devices)])
-        estimator = MultiEstimator(net, by_last_step(last=WHOLE[name]), world=world)
-        return estimator.evaluate(batches, batch_axis=1)["last"]
+        metric = MetricSpec(last_is_right, OUTPUTS, "y", **WHOLE[name])
+        return MultiEstimator(net, spec(last=metric), world=world).evaluate(batches, batch_axis=1)["last"]
 
     whole = evaluate(ALONE)
     assert evaluate(ALONE, devices=2) == whole
     assert run_ranks(2, evaluate) == [whole, whole]
 
 
-FIRST = {  # what a first batch of two devices' labels has, and the shape in which a message names them
-    "uneven shares": (batch(5, 3), (3, 5)),
-    "other lengths": (Shards([batch(2, 4), batch(3, 2)]), (4, 2)),
-}
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_labels_of_a_first_batch_are_checked_on_all_devices(name: str) -> None:
-    raw, shape = FIRST[name]
-    net = TimeMajor()
-    net.initialize(ctx=TWO)
-    MultiEstimator(net, by_last_step()).fit([raw], epochs=1, event_handlers=SILENT, batch_axis=1)
-    wrong = Shards((x, y * 0 + 7) for x, y in raw) if isinstance(raw, Shards) else (raw[0], raw[1] * 0 + 7)
-    with pytest.raises(SpecError) as raised:
-        MultiEstimator(net, by_last_step()).fit([wrong], epochs=1, batch_axis=1)
-    assert len(raised.value.problems) == 1
-    assert f'the label "y" {shape} float32 holds 7' in str(raised.value)
-
-
 def test_a_fit_validates_and_counts_along_its_axis() -> None:
     data = [batch(6, 4), batch(3, 2)]
-    estimator = MultiEstimator(TimeMajor(), spec())
+    estimator = MultiEstimator(TimeMajor(), spec(**ACCURACY))
     estimator.check(data, data, batch_axis=1)
     estimator.find_learning_rate(data, batches=10, batch_axis=1)
     estimator.profile(data, batches=2, batch_axis=1)

@@ -1,6 +1,6 @@
 """load(), save() and best_checkpoint: trained parameters for use."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from mxnet import gluon
 from multifit import CheckpointHandler, MultiEstimator, SpecError, TaskSpec, TrainerSpec, WeightAveraging
 from multifit.checkpoints import best_checkpoint, newest_checkpoint
 from tests.common.compare import assert_unchanged, snapshot
+from tests.common.handlers import handler
 from tests.common.nets import hybridized, two_heads
-from tests.common.specs import two_head_spec
+from tests.common.specs import one_loss_spec, two_head_spec
 
 SGD = TrainerSpec(".*", "sgd", {"learning_rate": 0.5})
 
@@ -36,21 +37,20 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
-class Scripted:
-    """Records a figure whose values the test chooses."""
+def scripted(**figures: Sequence[float]) -> Any:
+    """Return a handler that records figures whose values the test chooses."""
 
-    def __init__(self, *values: float) -> None:
-        self.values = values
+    def record(estimator: Any) -> None:
+        estimator.history.record({name: values[estimator.state.epoch] for name, values in figures.items()})
 
-    def epoch_end(self, estimator: Any) -> None:
-        estimator.history.record({"score": self.values[estimator.state.epoch]})
+    return handler(epoch_end=record)
 
 
 def trained(folder: Path, batches: Any, *values: float, mode: str = "max", **options: Any) -> MultiEstimator:
     """Return an estimator whose checkpoints of each epoch are in a folder, the newest two and the best."""
     made = estimator()
     saving = CheckpointHandler(folder, every=1, monitor="score", mode=mode, **options)
-    made.fit(batches, epochs=len(values), event_handlers=[Scripted(*values), saving])
+    made.fit(batches, epochs=len(values), event_handlers=[scripted(score=values), saving])
     return made
 
 
@@ -100,33 +100,20 @@ def test_damaged_checkpoints_are_passed_over(batches: Any, tmp_path: Path, caplo
     assert made.best_checkpoint is None
 
 
-def test_the_first_of_several_figures_counts(batches: Any, tmp_path: Path) -> None:
-    made = estimator()
-
-    class Two(Scripted):
-        def epoch_end(self, estimator: Any) -> None:
-            super().epoch_end(estimator)
-            estimator.history.record({"other": -self.values[estimator.state.epoch]})
-
-    saving = CheckpointHandler(tmp_path, monitor=["score", "other"], mode="max", keep_last=9)
-    made.fit(batches, epochs=3, event_handlers=[Two(1, 3, 2), saving])
-    assert made.best_checkpoint.name.startswith("epoch-0002")
-
-
 def test_without_a_monitored_figure_there_is_no_best(batches: Any, tmp_path: Path) -> None:
     made = estimator()
     assert made.best_checkpoint is None
     made.fit(batches, epochs=1, event_handlers=CheckpointHandler(tmp_path, every=1))
     assert made.best_checkpoint is None and best_checkpoint(tmp_path) == (None, [])
-    with pytest.raises(
-        ValueError, match=r"no intact checkpoint with a figure: CheckpointHandler\(folder, monitor="
-    ):
+    message = r"no intact checkpoint with a figure: CheckpointHandler\(folder, monitor="
+    with pytest.raises(ValueError, match=message):
         made.load(tmp_path, which="best")
 
 
-@pytest.mark.parametrize("initialised", [False, True])
-@pytest.mark.parametrize("hybrid", [False, True])
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    ("initialised", "hybrid", "devices"),
+    [(False, False, 1), (False, True, 2), (True, False, 2), (True, True, 1)],
+)
 def test_save_and_load(batches: Any, tmp_path: Path, initialised: bool, hybrid: bool, devices: int) -> None:
     made = estimator()
     made.fit(batches, epochs=1)
@@ -144,8 +131,7 @@ def test_save_and_load(batches: Any, tmp_path: Path, initialised: bool, hybrid: 
     for name, expected in made.predict(batches).items():
         np.testing.assert_allclose(outputs[name], expected, rtol=1e-5)
     other.fit(batches, epochs=1)  # from there
-    again = two_heads()
-    again.load_parameters(str(file))
+    two_heads().load_parameters(str(file))
 
 
 def test_averages_are_what_is_used(batches: Any, tmp_path: Path) -> None:
@@ -169,15 +155,9 @@ class Learned(gluon.loss.Loss):
 
 
 def test_losses_with_parameters(tmp_path: Path) -> None:
-    def make() -> MultiEstimator:
-        losses = {"output": Learned()}
-        return MultiEstimator(
-            gluon.nn.Dense(1), TaskSpec(outputs=["output"], labels=["output"], losses=losses), SGD
-        )
-
     random = np.random.RandomState(0)
     data = [(random.randn(4, 3).astype("float32"), random.randn(4, 1).astype("float32"))]
-    made, other = make(), make()
+    made, other = (MultiEstimator(gluon.nn.Dense(1), one_loss_spec(Learned()), SGD) for _ in range(2))
     made.fit(data, epochs=2)
     made.save(tmp_path)
     other.load(tmp_path)
@@ -185,6 +165,19 @@ def test_losses_with_parameters(tmp_path: Path) -> None:
     (tmp_path / "losses.params").unlink()
     with pytest.raises(ValueError, match=r"there is no file .*losses.params"):
         other.load(tmp_path)
+
+
+def test_a_run_that_was_resumed_and_cut_off_gives_its_newest_checkpoint(batches: Any, tmp_path: Path) -> None:
+    made = trained(tmp_path, batches, 1, 2)
+    made.save(tmp_path)
+    assert made.load(tmp_path).name == "final.params"  # no record says that it goes on
+    records = {'{"seconds": null}': "net.params", '{"seconds": 3.5}': "final.params", "[": "final.params"}
+    for record, name in records.items():
+        (tmp_path / "settings.json").write_text(record)
+        assert made.load(tmp_path).name == name
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
 
 
 def other_net(units: int = 3, dtype: str = "float32", more: bool = False) -> Any:
@@ -196,18 +189,17 @@ def other_net(units: int = 3, dtype: str = "float32", more: bool = False) -> Any
     return net
 
 
-@pytest.mark.parametrize(
-    ("net", "message"),
-    [
-        (other_net(5), r'parameters\["0.weight"\].shape: \[3, 4\] in the file, \[5, 4\] here; .*"0.bias"'),
-        (other_net(3, "float64"), r'parameters\["0.weight"\].dtype: "float32" in the file, "float64" here'),
-        (other_net(more=True), r'parameters\["1.weight"\]: .* here, not in the file'),
-        (
-            gluon.nn.Dense(3, in_units=4),
-            r'"0.weight"\]: .* in the file, not here \(did you mean "weight"\?\)',
-        ),
-    ],
-)
+OTHERS: dict[str, tuple[Any, str]] = {
+    "a shape": (other_net(5), r'\["0.weight"\].shape: \[3, 4\] in the file, \[5, 4\] here; .*"0.bias"'),
+    "a dtype": (
+        other_net(3, "float64"), r'parameters\["0.weight"\].dtype: "float32" in the file, "float64" here'),
+    "more": (other_net(more=True), r'parameters\["1.weight"\]: .* here, not in the file'),
+    "a name": (
+        gluon.nn.Dense(3, in_units=4), r'"0.weight"\]: .* in the file, not here \(did you mean "weight"\?\)'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("net", "message"), OTHERS.values(), ids=OTHERS)
 def test_parameters_that_do_not_fit_are_refused(tmp_path: Path, net: Any, message: str) -> None:
     spec = TaskSpec(outputs=["x"])
     small = MultiEstimator(other_net(), spec)
@@ -230,17 +222,12 @@ def test_what_is_not_there_is_named(batches: Any, tmp_path: Path) -> None:
         ("rum", "last", r'rum does not exist \(did you mean "run"\?\); load takes the folder of a run'),
         ("file", "last", r"file is a file: net.load_parameters reads one; load takes the folder of a run"),
         ("empty", "last", r"empty holds neither final.params of a finished run nor an intact checkpoint$"),
-        (
-            "run",
-            "bset",
-            rf'which is "bset" \(did you mean "best"\?\); valid for .* are "last", "best", "{name}"',
-        ),
+        ("run", "bset", rf'is "bset" \(did you mean "best"\?\); valid for .* are "last", "best", "{name}"'),
         ("run", f"../checkpoints/{name}", r"valid for .*run are"),
+        ("run", 3, "load: which is 3; valid is a string"),
     ):
         with pytest.raises(ValueError, match=message):
             made.load(tmp_path / path, which)
-    with pytest.raises(ValueError, match=r"load: which is 3; valid is a string"):
-        made.load(tmp_path, which=3)
     assert_unchanged(made.net, before)
 
 
@@ -252,23 +239,3 @@ def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no values yet: initialise the net, or fit or check"):
         made.save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_that_was_resumed_and_cut_off_gives_its_newest_checkpoint(batches: Any, tmp_path: Path) -> None:
-    made = trained(tmp_path, batches, 1, 2)
-    made.save(tmp_path)
-    assert made.load(tmp_path).name == "final.params"  # no record says that it goes on
-    for seconds, name in ((None, "net.params"), (3.5, "final.params")):
-        (tmp_path / "settings.json").write_text(json.dumps({"seconds": seconds}))
-        assert made.load(tmp_path).name == name
-    (tmp_path / "settings.json").write_text("[")
-    assert made.load(tmp_path).name == "final.params"
-
-
-def test_no_handler_may_load(batches: Any, tmp_path: Path) -> None:
-    class Loads:
-        def batch_end(self, estimator: Any) -> None:
-            estimator.load(tmp_path)
-
-    with pytest.raises(RuntimeError, match="load was called by an event handler, in the middle of a run"):
-        estimator().fit(batches, epochs=1, event_handlers=Loads())

@@ -4,12 +4,11 @@ import base64
 import re
 import sys
 from dataclasses import replace
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from multifit import History, LossSpec, MultiEstimator, TaskSpec
+from multifit import History, LossSpec, MultiEstimator
 from tests.common.hand_loop import SILENT
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
@@ -21,30 +20,24 @@ def texts(html: str) -> list[str]:
     return [text.strip() for text in tree.itertext() if text.strip()]
 
 
-def escaped_spec() -> TaskSpec:
+def test_an_estimator_shows_its_spec_then_its_plan_then_its_figures(batches, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # curves take long
     losses = {"<b>": LossSpec(CE, "digit", "digit"), "size": L2}
-    return two_head_spec(losses=losses, metrics=None)
-
-
-def test_an_estimator_shows_its_spec_then_its_plan_then_its_figures(batches: Any) -> None:
-    estimator = MultiEstimator(two_heads(), escaped_spec())
+    spec = two_head_spec(losses=losses, metrics=None)
+    estimator = MultiEstimator(two_heads(), spec, frozen=["size.*"])
     shown = texts(estimator._repr_html_())
     assert shown[0] == repr(estimator) and "loss  <b>   1 x Softmax" in shown[1]
     plan = estimator.check(batches, batches, layers=True)
-    assert texts(estimator._repr_html_()) == [repr(estimator), *texts(plan._repr_html_())]
-    history = estimator.fit(batches, batches, epochs=1, event_handlers=SILENT)
-    html = estimator._repr_html_()
-    assert html.endswith(history._repr_html_()) and html.count("&lt;b&gt;") > 3 and "<b>" not in html
-
-
-def test_a_plan_has_its_arrays_parameters_layers_and_notes(batches: Any) -> None:
-    estimator = MultiEstimator(two_heads(), escaped_spec(), frozen=["size.*"])
-    plan = estimator.check(batches, layers=True)
     shown = texts(plan._repr_html_())
-    for text in ("training", "image", "<b>", "parameters", "frozen", "layers", "body.act", "in all"):
+    parts = "training, evaluating and predicting", "parameters", "frozen", "layers"
+    for text in (*parts, "image", "<b>", "body.act", "in all"):
         assert text in shown, text
     assert any(text.startswith("note: default trainer") for text in shown)
     assert "layers" not in texts(replace(plan, layers=())._repr_html_())
+    assert texts(estimator._repr_html_()) == [repr(estimator), *shown]
+    history = estimator.fit(batches, batches, epochs=1, event_handlers=SILENT)
+    html = estimator._repr_html_()
+    assert html.endswith(history._repr_html_()) and html.count("&lt;b&gt;") > 3 and "<b>" not in html
 
 
 def test_a_history_has_the_last_epoch_and_its_curves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,33 +4,28 @@
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 import pytest
+from mxnet import gluon
+from mxnet.gluon import nn
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    SpecError,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import Every, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.gluon.graph import lower as precisions
+from multifit.handlers import CheckpointHandler
 from multifit.utils.seeding import seed_everything
-from tests.common.compare import assert_unchanged, copy_parameters, snapshot
+from tests.common.compare import copy_parameters
+from tests.common.handlers import handler
 from tests.common.nets import Heads, hybridized, sequential
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.specs import CE, L2
 
-import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
-from mxnet.gluon import nn  # isort: skip
-
 pytestmark = pytest.mark.usefixtures("float16_activations")
+
 
 # bfloat16 has 8 significant bits: rounding to nearest is wrong by at most 2^-9 of the number. Each of the
 # net's four products rounds its input, its weights and its output: 12 independent roundings.
@@ -69,8 +64,8 @@ def make(
     precision: str = "float16", devices: int = 1, net: Any = None, accumulate: int = 1
 ) -> MultiEstimator:
     seed_everything(0)
-    net = new_net() if net is None else net
-    hybridized(net).initialize(mx.init.Xavier())
+    net = hybridized(new_net() if net is None else net)
+    net.initialize(mx.init.Xavier())
     trainers = {
         "body": TrainerSpec("body.*", "adam", {"learning_rate": 2e-3}, clip_norm=1.0),
         "heads": TrainerSpec("(kind|size).*", "sgd", {"learning_rate": 0.02}),
@@ -79,17 +74,18 @@ def make(
     return MultiEstimator(net, make_spec(), trainers, contexts, precision=precision, accumulate=accumulate)
 
 
-@pytest.mark.parametrize("precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)])
 @pytest.mark.parametrize(
-    ("devices", "accumulate", "normalised"),  # graphs without BatchNorm are prepared in another way
-    [(1, 1, True), (1, 2, False), (2, 2, True)],
-    ids=["plain", "accumulated", "devices, accumulated"],
+    ("precision", "devices", "accumulate", "normalised"),  # graphs without BatchNorm are prepared otherwise
+    [
+        ("float16", 1, 2, False), ("float16", 2, 1, True),
+        pytest.param("bfloat16", 1, 1, True, marks=pytest.mark.bfloat16),
+    ],
 )  # fmt: skip
 def test_training_equals_float32_but_for_rounding(precision, devices, accumulate, normalised):
     histories = []
     for name in ("float32", precision):  # one after the other: the first batch initialises the net
         estimator = make(name, devices, new_net(normalised=normalised), accumulate)
-        histories.append(estimator.fit(batches(), batches(), epochs=3))
+        histories.append(estimator.fit(batches(), batches(), epochs=2))
     for name in ("train_loss", "train_kind", "train_size", "val_loss"):
         expected, values = (np.array(history[name]) for history in histories)
         assert (expected != values).any(), f"nothing was computed in {precision}"
@@ -98,17 +94,15 @@ def test_training_equals_float32_but_for_rounding(precision, devices, accumulate
     assert histories[1]["train_loss"][-1] < histories[1]["train_loss"][0]
 
 
-def test_parameters_gradients_and_outputs_are_float32(tmp_path):
-    class Dtypes:
-        seen: set[str] = set()
+def test_parameters_gradients_and_outputs_are_float32(tmp_path: Path) -> None:
+    dtypes: set[str] = set()
 
-        def change_outputs(self, estimator: Any, outputs: Any, **arguments: Any) -> Any:
-            self.seen |= {np.dtype(array.dtype).name for array in outputs.values()}
-            return outputs
+    def look(estimator: Any, outputs: Any) -> None:
+        dtypes.update(np.dtype(array.dtype).name for array in outputs.values())
 
-    estimator, dtypes = make(), Dtypes()
-    estimator.fit(batches(), epochs=1, event_handlers=dtypes)
-    assert dtypes.seen == {"float32"}
+    estimator = make()
+    estimator.fit(batches(), epochs=1, event_handlers=handler(change_outputs=look))
+    assert dtypes == {"float32"}
     for parameter in estimator.net.collect_params().values():
         assert np.dtype(parameter.dtype) == np.float32 and parameter.data().dtype == np.float32
         assert parameter.grad_req == "null" or parameter.grad().dtype == np.float32
@@ -193,10 +187,8 @@ class NoProduct(gluon.HybridBlock):
 
 
 FORWARD = {"forward": lambda net, slots: net(slots["image"])[:2]}
-
-
-# fmt: off
-NOT_LOWERED: dict[str, tuple[Any, bool, dict[str, Any], str]] = {
+# nets, whether they are hybridized, fields of the spec, and what the message says
+NOT_LOWERED: dict[str, tuple[Callable[[], Any], bool, dict[str, Any], str]] = {
     "not hybridized": (new_net, False, {},
         ' cannot compute in bfloat16, as it is not hybridized; call net.hybridize(), or use '
         'precision="float32"'),
@@ -206,49 +198,39 @@ NOT_LOWERED: dict[str, tuple[Any, bool, dict[str, Any], str]] = {
         "as it has a forward or hooks of its own; write it as a hybrid_forward"),
     "on arrays": (lambda: new_net(kind=OnArrays), True, {},
         "as tracing it fails (AttributeError: 'Symbol' object has no attribute 'shape'); write it as"),
-    "no product": (NoProduct, True, {},
-        "as only Convolution, FullyConnected do, and it has none of them; leave"),
-}
-# fmt: on
+    "no product": (
+        NoProduct, True, {}, "as only Convolution, FullyConnected do, and it has none of them; leave"),
+    "when evaluating": (new_net, True, {"evaluate": make_spec(evaluate=None, **FORWARD)},
+        "the net when evaluating cannot compute in bfloat16, as the TaskSpec"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NOT_LOWERED)
-def test_a_net_that_cannot_be_lowered_is_an_error_before_training(case):
+def test_a_net_that_cannot_be_lowered_is_an_error_before_training(case: str) -> None:
     make_net, hybrid, spec, message = NOT_LOWERED[case]
     net = hybridized(make_net(), hybrid)
     net.initialize()
-    estimator = MultiEstimator(net, make_spec(evaluate=None, **spec), precision="bfloat16")
-    for call in (estimator.check, lambda data: estimator.fit(data, epochs=1), estimator.predict):
+    estimator = MultiEstimator(net, make_spec(**{"evaluate": None, **spec}), precision="bfloat16")
+    data = batches()
+    for call in (
+        lambda: estimator.check(data, data),
+        lambda: estimator.fit(data, data, epochs=1),
+        lambda: estimator.predict(data),
+    ):
         with pytest.raises(SpecError) as error:
-            call(batches())
+            call()
         assert message in str(error.value)
         estimator._session.restart()
     assert estimator.state.step == 0
 
 
-def test_an_evaluation_that_cannot_be_lowered_is_an_error_before_training():
-    net = hybridized(new_net())
-    net.initialize()
-    estimator = MultiEstimator(
-        net, make_spec(evaluate=make_spec(evaluate=None, **FORWARD)), precision="float16"
-    )
-    with pytest.raises(SpecError, match="the net when evaluating cannot compute in float16, as the TaskSpec"):
-        estimator.fit(batches(), batches(), epochs=1)
-    assert estimator.state.step == 0
+def test_a_resumed_run_ends_bit_for_bit_and_only_in_its_own_precision(tmp_path: Path) -> None:
+    def run(folder: Path, *handlers: Any, precision: str = "float16", **options: Any) -> MultiEstimator:
+        estimator = make(precision, net=new_net(0.3))
+        saving = CheckpointHandler(folder, Every(1, "epoch"), seed=0)
+        estimator.fit(batches(), epochs=2, event_handlers=[saving, *handlers], **options)
+        return estimator
 
-
-def run(folder: Path, epochs: int, precision: str = "float16", **options: Any) -> MultiEstimator:
-    estimator = make(precision, net=new_net(0.3))
-    handler = CheckpointHandler(folder, Every(1, "epoch"), seed=0)
-    estimator.fit(batches(), batches(), epochs=epochs, event_handlers=handler, **options)
-    return estimator
-
-
-@pytest.mark.parametrize("precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)])
-def test_a_resumed_run_ends_bit_for_bit_and_only_in_its_own_precision(tmp_path, precision):
-    whole = run(tmp_path / "whole", 4, precision)
-    run(tmp_path / "part", 2, precision)
-    with pytest.raises(ValueError, match=f'precision: "{precision}" in the checkpoint, "float32" here'):
-        run(tmp_path / "part", 4, "float32", resume=tmp_path / "part")
-    resumed = run(tmp_path / "part", 4, precision, resume=tmp_path / "part")
-    assert_unchanged(resumed.net, snapshot(whole.net))
+    assert_resumes_bit_for_bit(run, tmp_path, 7)
+    with pytest.raises(ValueError, match='precision: "float16" in the checkpoint, "float32" here'):
+        run(tmp_path / "7", precision="float32", resume=tmp_path / "7")

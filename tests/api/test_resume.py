@@ -1,23 +1,26 @@
 """A resumed fit ends bit for bit as it would have without the stop, or is refused with the reason."""
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mxnet as mx
 import pytest
+from mxnet.gluon import nn
 
 import multifit
 from multifit import Every, MetricSpec, SpecError, TrainerSpec
+from multifit.checkpoints import read_info, write_checkpoint
 from multifit.gluon.engine import Engine
 from tests.common.nets import TWO_HEADS, Heads, sequential
 
 from .resume_runs import (
     BATCHES,
     EPOCHS,
-    SAMPLES,
     STEPS,
     TWO,
-    Numbered,
     Run,
     end_without_stop,
     loader,
@@ -28,9 +31,6 @@ from .resume_runs import (
     values,
 )
 
-import mxnet as mx  # isort: skip
-from mxnet.gluon import nn  # isort: skip
-
 # Python 3.12 warns about a fork in a process with threads; MXNet has some, and handles it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -38,47 +38,36 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 # ---- bit for bit -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("data", "devices", "every", "at"),
-    [
-        ("loader", 1, TWO, [1]),  # before the first checkpoint
-        ("loader", 2, TWO, [8]),  # at a checkpoint
-        ("loader", 1, TWO, [6, "batch_end", 0.0]),  # just before a checkpoint
-        ("iter", 2, TWO, [5, "evaluate_batch_end", 0.0]),
-        ("list", 1, Every(5, "batch"), [5, "epoch_begin"]),  # where the epoch ended with a checkpoint
-        ("loader", 1, TWO, [STEPS, "train_end", 0.0]),
-        ("loader", 1, Every(1, "epoch"), [8]),
-        ("noisy", 1, TWO, [7]),
-        ("cards", 1, TWO, [7]),
-        ("arrays", 1, TWO, [7]),
-        ("loader with rollover", 1, TWO, [7]),
-        ("augmenting processes", 1, TWO, [7]),
-    ],
-)
-def test_it_ends_bit_for_bit_as_without_the_stop(tmp_path, log, data, devices, every, at):
-    run = Run(tmp_path / "run", data, devices, every)
-    run.crash(*at)
+def fourth_batch() -> dict[str, TrainerSpec]:
+    """Return trainers of which one updates every fourth batch; the last checkpoint is of the second."""
+    plain = make_trainers()
+    return {**plain, "body": replace(plain["body"], every=4)}
+
+
+# what the run has, and where it crashes
+STOPS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "before the first checkpoint": ({"devices": 2}, [1]),
+    "at a checkpoint": ({"data": "noisy"}, [8]),
+    "just before a checkpoint": ({"data": "cards"}, [6, "batch_end", 0.0]),
+    "in an evaluation": ({"data": "iter", "devices": 2}, [5, "evaluate_batch_end", 0.0]),
+    "after a checkpoint of an epoch": ({"data": "list", "every": Every(5, "batch")}, [5, "epoch_begin"]),
+    "at the end": ({}, [STEPS, "train_end", 0.0]),
+    "with a checkpoint an epoch": ({"every": Every(1, "epoch")}, [8]),
+    "a trainer with a rhythm": ({"data": "list", "trainers": fourth_batch}, [7]),
+    "arrays": ({"data": "arrays"}, [7]),
+    "loader with rollover": ({"data": "loader with rollover"}, [7]),
+    "augmenting processes": ({"data": "augmenting processes"}, [7]),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_it_ends_bit_for_bit_as_without_the_stop(tmp_path: Path, log: Any, stop: str) -> None:
+    options, place = STOPS[stop]
+    run = Run(tmp_path / "run", **options)
+    run.crash(*place)
     run.resume()
-    assert unequal(run.end(), end_without_stop(run)) == []
+    assert unequal(run.end(), end_without_stop(run, repr("trainers" in options))) == []
     assert not any("cannot be seeded" in line for line in log())
-
-
-@pytest.mark.parametrize(("devices", "accumulate"), [(1, True), (2, False)])
-def test_a_trainers_rhythm_continues(tmp_path: Path, accumulate: bool, devices: int) -> None:
-    """The checkpoint is of the second of four batches: the gradients of two wait."""
-
-    def trainers() -> dict[str, TrainerSpec]:
-        plain = make_trainers()
-        return {**plain, "body": replace(plain["body"], every=4, accumulate=accumulate)}
-
-    ends = []
-    for name, step in (("whole", None), ("stopped", 7)):
-        run = Run(tmp_path / name, "list", devices, trainers=trainers)
-        if step is not None:
-            run.crash(step)
-        run.fit(resume=None if step is None else run.folder)
-        ends.append(run.end())
-    assert unequal(*ends) == []
 
 
 def test_the_state_of_what_runs_batches_is_restored(tmp_path, monkeypatch, caplog):
@@ -94,6 +83,9 @@ def test_the_state_of_what_runs_batches_is_restored(tmp_path, monkeypatch, caplo
     assert restored == [{"scale": 2.0}] and "the device may round differently" in caplog.text
 
 
+# ---- what is logged ----------------------------------------------------------------------------------------
+
+
 def test_other_versions_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: Any) -> None:
     run = simple_run(tmp_path / "run", TWO)
     run.crash(3)
@@ -103,30 +95,12 @@ def test_other_versions_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert any(each.startswith(line) for each in log())
 
 
-def test_no_sample_is_loaded_twice(tmp_path: Path) -> None:
-    Numbered.loaded.clear()
-    run = Run(tmp_path / "run", "numbered")
-    run.crash(4)
-    run.resume(epochs=1)
-    assert sorted(Numbered.loaded) == list(range(SAMPLES))
-
-
 def test_workers_that_cannot_be_seeded_are_logged(tmp_path: Path, log: Any) -> None:
     run = Run(tmp_path / "run", "processes that cannot be seeded")
     run.crash(3, epochs=1)
     assert not any("cannot be seeded" in line for line in log())
     run.resume(epochs=1)
     assert sum(line.startswith("the loader's workers cannot be seeded") for line in log()) == 1
-
-
-def test_without_a_seed_nothing_can_be_seeded(tmp_path: Path) -> None:
-    estimator = Run(tmp_path).build()
-    for reseed in (estimator.reseed, estimator.reseed_epoch):
-        with pytest.raises(ValueError, match=r"the run has no seed: set estimator\.state\.seed first"):
-            reseed()
-
-
-# ---- what a checkpoint lacks -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batches", [BATCHES, 8])
@@ -161,33 +135,92 @@ def test_what_cannot_be_saved_or_loaded_is_logged(tmp_path: Path, log: Any) -> N
     assert '"train_odd" starts from zero: the metric has no state_dict and load_state_dict' in log()
 
 
-# ---- where nothing is resumed ------------------------------------------------------------------------------
+# ---- what is refused ---------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_of_another_run_is_an_error(tmp_path: Path) -> None:
-    wider = lambda: Heads(body=sequential(nn.Dense(9)), **TWO_HEADS)  # noqa: E731
-    run = Run(tmp_path / "run")
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "spec": ({"spec": lambda: make_spec(metrics={})}, 'metrics["accuracy"]: '),
+    "net": ({"net": lambda: Heads(body=sequential(nn.Dense(9)), **TWO_HEADS)},
+        'parameters["body.0.weight"].shape: [8, 6] in the checkpoint, [9, 6] here'),
+    "options": ({"trainers": lambda: make_trainers(0.5)},
+        'options["momentum"]: 0.9 in the checkpoint, 0.5 here'),
+    "trainers": ({"trainers": lambda: TrainerSpec(".*", "adam")}, 'trainers["heads"]: '),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: Any) -> Run:
+    run = Run(tmp_path_factory.mktemp("crashed"))
     run.crash(3)
-    usual = dict(vars(run))
-    for field, other, line in (
-        ("spec", lambda: make_spec(metrics={}), 'metrics["accuracy"]: '),
-        ("net", wider, 'parameters["body.0.weight"].shape: [8, 6] in the checkpoint, [9, 6] here'),
-        ("trainers", lambda: make_trainers(0.5), 'options["momentum"]: 0.9 in the checkpoint, 0.5 here'),
-        ("trainers", lambda: TrainerSpec(".*", "adam"), 'trainers["heads"]: '),
-    ):
-        vars(run).update({**usual, field: other})
-        estimator = run.build()
-        estimator.check(loader())
-        before = values(estimator)
-        with pytest.raises(SpecError) as caught:
-            estimator.fit(loader(), epochs=EPOCHS, resume=run.folder)
-        assert line in str(caught.value)
-        assert unequal(values(estimator), before) == []
-        assert (estimator.state.step, estimator.state.epoch, estimator.history.epochs) == (0, 0, 0)
+    return run
 
 
-def test_a_file_is_nothing_to_resume_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_checkpoint_of_another_run_is_an_error(crashed: Run, other: str) -> None:
+    changes, line = OTHERS[other]
+    estimator = replace(crashed, **changes).build()
+    estimator.check(loader())
+    before = values(estimator)
+    with pytest.raises(SpecError) as caught:
+        estimator.fit(loader(), epochs=EPOCHS, resume=crashed.folder)
+    assert line in str(caught.value)
+    assert unequal(values(estimator), before) == []
+    assert (estimator.state.step, estimator.state.epoch, estimator.history.epochs) == (0, 0, 0)
+
+
+def test_where_nothing_is_to_be_resumed(tmp_path: Path) -> None:
     file = tmp_path / "net.params"
     file.touch()
+    estimator = Run(tmp_path).build()
     with pytest.raises(ValueError, match=r"resume='.*net.params' is a file; give a run's folder"):
-        Run(tmp_path).build().fit(loader(), epochs=EPOCHS, resume=file)
+        estimator.fit(loader(), epochs=EPOCHS, resume=file)
+    for reseed in (estimator.reseed, estimator.reseed_epoch):
+        with pytest.raises(ValueError, match=r"the run has no seed: set estimator\.state\.seed first"):
+            reseed()
+
+
+# ---- damaged checkpoints -----------------------------------------------------------------------------------
+
+
+def crashed_run(folder: Path) -> tuple[Run, Path]:
+    """Return a run of one epoch that crashed after four of its five batches, and its newest checkpoint."""
+    run = simple_run(folder, Every(1, "batch"), rate=0.01)
+    run.crash(4, epochs=1)
+    return run, folder / "checkpoints" / "epoch-0001-step-00000004"
+
+
+@pytest.mark.parametrize("name", ["net.params", "manifest.json"])
+def test_a_damaged_checkpoint_is_skipped_and_all_are_named_if_none_is_intact(tmp_path, log, name):
+    run, newest = crashed_run(tmp_path / "run")
+    damaged = newest / name
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    shutil.copytree(run.folder, tmp_path / "copy")
+    run.resume(epochs=1)
+    assert unequal(run.end(), end_without_stop(run, "damaged", epochs=1)) == []
+    assert any(line.startswith(f"skipped: {newest}: {name} ") for line in log())
+    assert not any("holds checkpoints of another run" in line for line in log())
+    assert "resuming from epoch-0001-step-00000003: epoch 1, batch 4" in log()
+    run.folder = tmp_path / "copy"
+    older, newest = sorted((run.folder / "checkpoints").iterdir())
+    (older / "manifest.json").unlink()
+    with pytest.raises(ValueError) as caught:
+        run.resume(epochs=1)
+    message = str(caught.value)
+    assert f"{older}: manifest.json is missing" in message and f"{newest}: {name} " in message
+
+
+def test_content_that_multifit_would_not_write_is_an_error(tmp_path: Path) -> None:
+    """The hashes are right: anybody can compute them."""
+    run, newest = crashed_run(tmp_path / "run")
+    facts = read_info(newest).facts
+    shutil.copytree(newest, tmp_path / "copy")
+    for name in ("figures", "identity", "order", "random", "run", "trainers"):
+
+        def changed(folder: Path, name: str = name) -> None:
+            shutil.copytree(tmp_path / "copy", folder, dirs_exist_ok=True)
+            (folder / "manifest.json").unlink()
+            (folder / f"{name}.json").write_text('{"arrays": 0, "tree": {"dict": []}}')
+
+        write_checkpoint(newest.parent, newest.name, changed, facts)
+        with pytest.raises(ValueError, match=re.escape(str(newest))):
+            run.resume(epochs=1)

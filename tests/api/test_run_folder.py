@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,18 @@ from matplotlib.figure import Figure
 from mxnet import gluon
 
 import multifit
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LogFile,
-    LogTo,
-    MultiEstimator,
-    TensorBoardHandler,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, Every, LogFile, LogTo, MultiEstimator, TensorBoardHandler, TrainerSpec
 from multifit.cli import main
 from multifit.cli.runs import read_run
 from multifit.handlers.history import History
 from tests.common.data import in_batches
-from tests.common.nets import normed_heads, two_heads
+from tests.common.handlers import CutsPower, PowerCut, handler
+from tests.common.nets import hybridized, normed_heads, two_heads
 from tests.common.specs import two_head_spec
 
 PICTURES = ["curves.png", "confusion_digit.png", "scatter_size.png"]
-WRITTEN = sorted([
-    "checkpoints", "final.params", "history.json", "log.txt", "plan.json", "plan.txt", "settings.json",
-    "tensorboard", *PICTURES,
-])  # fmt: skip
+STARTED = ["checkpoints", "log.txt", "plan.json", "plan.txt", "settings.json", "tensorboard"]
+WRITTEN = sorted([*STARTED, "final.params", "history.json", *PICTURES])
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +50,12 @@ def listed(folder: Path) -> list[str]:
 # ---- what is written ---------------------------------------------------------------------------------------
 
 
-def test_a_run_from_python_is_a_run(batches: Any, tmp_path: Path) -> None:
+def test_a_run_from_python_is_a_run(batches: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Whose numbers are those of a fit that writes nothing."""
     folder = tmp_path / "runs" / "try"
-    made = make()
+    made = make(normed_heads())
     history = made.fit(batches, batches, epochs=2, output=folder, seed=3)
+    assert dict(make(normed_heads()).fit(batches, batches, epochs=2, seed=3)) == dict(history)
     assert listed(folder) == WRITTEN
     assert dict(History.from_json(folder / "history.json")) == dict(history)
     assert (folder / "plan.txt").read_text().strip() == made.plan.to_text(100)
@@ -73,12 +67,12 @@ def test_a_run_from_python_is_a_run(batches: Any, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert record["directions"]["val_accuracy"] == "max" and record["pictures"] == PICTURES
     assert record["seconds"] > 0 and {"multifit", "numpy", "mxnet"} <= set(record["versions"])
-    other = make()
+    other = make(normed_heads())
     assert other.load(folder) == folder / "final.params"
     assert other.evaluate(batches) == made.evaluate(batches)
     run = read_run(folder)
     assert not run.missing and run.history.epochs == 2 and run.diagrams
-    assert main(["report", str(folder), "--output", str(tmp_path / "page.html")]) == 0
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # curves take long
     page = multifit.write_report(folder)
     assert page == folder / "report.html" and "MultiEstimator.fit" in page.read_text()
     both = multifit.write_report([folder, folder], tmp_path / "both.html")
@@ -88,6 +82,7 @@ def test_a_run_from_python_is_a_run(batches: Any, tmp_path: Path) -> None:
 
 
 def test_handlers_that_are_given_replace_those_that_write(batches: Any, tmp_path: Path) -> None:
+    """In a new folder, ``resume=`` starts a run."""
     folder = tmp_path / "run"
     handlers = [
         CheckpointHandler(folder, Every(2, "batch"), monitor="val_loss"),
@@ -95,113 +90,80 @@ def test_handlers_that_are_given_replace_those_that_write(batches: Any, tmp_path
         LogFile(tmp_path / "mine.txt"),
     ]
     made = make()
-    made.fit(batches, batches, epochs=2, event_handlers=handlers, output=folder)
+    made.fit(batches, batches, epochs=2, event_handlers=handlers, output=folder, resume=folder)
     assert listed(folder) == [name for name in WRITTEN if name != "tensorboard"]
     assert record_of(folder)["checkpoint_every"] == "2batch"
     assert made.best_checkpoint is not None and made.load(folder, "best").parent == made.best_checkpoint
     assert (tmp_path / "mine.txt").exists()
 
 
-def test_without_tensorboardx_only_the_events_are_missing(
-    batches: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_without_tensorboardx_its_events_are_missing(batches: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     make().fit(batches, batches, batches=2, output=tmp_path / "run")
     assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "tensorboard"]
 
 
-def test_a_fit_that_writes_ends_with_the_same_numbers(batches: Any, tmp_path: Path) -> None:
-    plain, writes = make(normed_heads()), make(normed_heads())
-    history = plain.fit(batches, batches, epochs=2, seed=1)
-    assert dict(writes.fit(batches, batches, epochs=2, seed=1, output=tmp_path / "run")) == dict(history)
-
-
-# ---- resuming ----------------------------------------------------------------------------------------------
-
-
-class PowerCut:
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def batch_end(self, estimator: Any) -> None:
-        if estimator.state.step == self.step:
-            raise InterruptedError("power cut")
+# ---- runs that do not reach their end ----------------------------------------------------------------------
 
 
 def test_a_run_that_was_cut_off_is_resumed_bit_for_bit(batches: Any, tmp_path: Path) -> None:
-    def fit(folder: Path, *more: Any, epochs: int = 3, **options: Any) -> MultiEstimator:
-        made = make(normed_heads())
-        saving = CheckpointHandler(folder, Every(2, "batch"))
-        made.fit(
-            batches, batches, epochs=epochs, event_handlers=[saving, *more], output=folder, seed=5, **options
-        )
-        return made
+    def fit(folder: Path, *more: Any, epochs: int = 3, **options: Any) -> Any:
+        handlers = [CheckpointHandler(folder, Every(2, "batch")), *more]
+        options = {"event_handlers": handlers, "output": folder, "seed": 5, **options}
+        return make(normed_heads()).fit(batches, epochs=epochs, **options)
 
     whole = fit(tmp_path / "whole")
     folder = tmp_path / "cut"
-    with pytest.raises(InterruptedError):
-        fit(folder, PowerCut(5))
-    assert listed(folder) == [
-        "checkpoints",
-        "log.txt",
-        "plan.json",
-        "plan.txt",
-        "settings.json",
-        "tensorboard",
-    ]
+    with pytest.raises(PowerCut):
+        fit(folder, CutsPower(5))
+    assert listed(folder) == STARTED
     started, checkpoints = record_of(folder)["started"], listed(folder / "checkpoints")
     assert record_of(folder)["seconds"] is None
-    assert fit(folder, resume=folder / "checkpoints", epochs=3).history == whole.history
-    assert record_of(folder)["started"] == started and listed(folder) == WRITTEN
+    assert fit(folder, resume=folder / "checkpoints") == whole
+    assert record_of(folder)["started"] == started
+    assert listed(folder) == sorted([*STARTED, "curves.png", "final.params", "history.json"])
     assert (folder / "final.params").read_bytes() == (tmp_path / "whole" / "final.params").read_bytes()
     text = (folder / "log.txt").read_text()
     assert checkpoints[-1] in text and text.count("training for 3 epochs") == 2
     longer = fit(folder, resume=folder, epochs=4)
-    assert longer.history.epochs == 4 and record_of(folder)["epochs"] == 4
-    again = fit(folder, resume=folder, epochs=4)  # nothing is left to train
-    assert again.history == longer.history and record_of(folder)["epochs"] == 4
+    assert longer.epochs == 4 and record_of(folder)["epochs"] == 4
 
 
 def test_a_handler_may_change_the_working_directory(batches: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    class Moves:
-        def train_begin(self, estimator: Any) -> None:
-            os.chdir(tmp_path)
-
+    moves = handler(train_begin=lambda estimator: os.chdir(tmp_path))
     (tmp_path / "start").mkdir()
     monkeypatch.chdir(tmp_path / "start")
-    make().fit(batches, epochs=1, output="run", event_handlers=Moves())
+    make().fit(batches, epochs=1, output="run", event_handlers=moves)
     assert listed(tmp_path) == ["start"] and {"log.txt", "final.params"} <= {*listed(tmp_path / "start/run")}
 
 
-def test_a_pruned_trial_leaves_its_history_and_parameters(batches: Any, tmp_path: Path) -> None:
-    class TrialPruned(Exception):  # as Optuna's is named
-        pass
-
-    class Prunes:
-        def epoch_end(self, estimator: Any) -> None:
-            raise TrialPruned
-
-    with pytest.raises(TrialPruned):
-        make().fit(batches, epochs=2, output=tmp_path / "run", event_handlers=Prunes())
-    assert {"history.json", "final.params"} <= {*listed(tmp_path / "run")}
-    assert record_of(tmp_path / "run")["seconds"] > 0
+class TrialPruned(Exception):  # as Optuna's is named
+    """Ends a trial."""
 
 
-def test_resume_in_a_new_folder_starts_there(batches: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    history = make().fit(batches, batches, epochs=1, output=folder, resume=folder)
-    assert history.epochs == 1 and listed(folder) == WRITTEN
+def prune(estimator: Any) -> None:
+    raise TrialPruned
 
 
-def test_an_interrupted_run_keeps_how_long_it_was_to_train(batches: Any, tmp_path: Path) -> None:
-    class Interrupt:
-        def batch_end(self, estimator: Any) -> None:
-            estimator.state.stop("SIGINT", interrupted=True)
+def interrupt(estimator: Any) -> None:
+    estimator.state.stop("SIGINT", interrupted=True)
 
-    make().fit(batches, epochs=9, event_handlers=Interrupt(), output=tmp_path / "run")
-    assert listed(tmp_path / "run") == [name for name in WRITTEN if name not in PICTURES]
+
+@pytest.mark.parametrize(
+    ("methods", "error", "written", "epochs"),
+    [
+        ({"epoch_end": prune}, pytest.raises(TrialPruned), {"history.json", "final.params"}, 1),
+        ({"batch_end": interrupt}, nullcontext(), {*WRITTEN} - {*PICTURES}, 9),
+    ],
+    ids=["pruned", "interrupted"],
+)
+def test_a_run_that_ends_early_leaves_what_it_has(batches, tmp_path, methods, error, written, epochs):
+    """And, if it can go on, how long it was to train."""
+    with error:
+        make().fit(batches, epochs=9, event_handlers=handler(**methods), output=tmp_path / "run")
+    assert written <= {*listed(tmp_path / "run")}
     record = record_of(tmp_path / "run")
-    assert record["epochs"] == 9 and record["seconds"] is not None
+    assert record["epochs"] == epochs and record["seconds"] > 0
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------
@@ -240,21 +202,18 @@ def test_a_fit_that_is_refused_leaves_no_files(batches: Any, tmp_path: Path, exi
     folder = tmp_path / "run"
     if existed:
         folder.mkdir()
-    wrong = in_batches([batch[0] for batch in batches[:1]])
-    for data, options in (
-        (wrong, {}),
-        (batches, {"event_handlers": CheckpointHandler(folder, monitor="val_los")}),
-        (batches, {"event_handlers": CheckpointHandler(tmp_path / "other", every=1)}),  # not found by resume
-        (batches, {"event_handlers": [print]}),
+    for data, handlers in (
+        (in_batches([batches[0][0]]), None),
+        (batches, CheckpointHandler(folder, monitor="val_los")),
+        (batches, CheckpointHandler(tmp_path / "other", every=1)),  # which resume= would not find
+        (batches, [print]),
     ):
         with pytest.raises(ValueError):
-            make().fit(data, epochs=1, output=folder, **options)
+            make().fit(data, epochs=1, output=folder, event_handlers=handlers)
         assert folder.exists() == existed and (not existed or listed(folder) == [])
 
 
-def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(
-    batches: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_full_disk_costs_only_what_did_not_fit(batches: Any, tmp_path: Path, monkeypatch: Any) -> None:
     def save(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -266,23 +225,19 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(
     assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "final.params"]
 
 
-TASK = "def net(): pass\ndef spec(): pass\ndef data(): pass\nepochs = 1\n"
-
-
 def test_commands_name_a_run_from_python(batches: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     folder, file = tmp_path / "run", tmp_path / "mine.py"
     make().fit(batches, epochs=1, output=folder)
-    file.write_text(TASK)
-    of_run = ["--from", str(folder)]
-    for command in (
-        ["evaluate", str(file), *of_run],
-        ["export", str(file), *of_run],
-        ["predict", str(file), *of_run, "a"],
-        ["train", str(file), "--output", str(folder), "--resume"],
-        ["train", str(file), "--output", str(folder), "--overwrite"],
+    file.write_text("def net(): pass\ndef spec(): pass\ndef data(): pass\nepochs = 1\n")
+    for command, *options in (
+        ("evaluate", "--from", str(folder)),
+        ("export", "--from", str(folder)),
+        ("predict", "--from", str(folder), "a"),
+        ("train", "--output", str(folder), "--resume"),
+        ("train", "--output", str(folder), "--overwrite"),
     ):
-        assert main(command) == 2
+        assert main([command, str(file), *options]) == 2
         message = f"{folder} is a run of Python, by fit(output=...), not of mine.py: estimator.load("
         assert message in capsys.readouterr().err
     record = record_of(folder)
@@ -294,67 +249,39 @@ def test_commands_name_a_run_from_python(batches: Any, tmp_path: Path, capsys: A
 # ---- seeds -------------------------------------------------------------------------------------------------
 
 
-def shuffled(arrays: Any, workers: int = 0) -> Any:
-    data = gluon.data.ArrayDataset(*arrays.values())
-    return gluon.data.DataLoader(data, 8, shuffle=True, num_workers=workers, thread_pool=True)
-
-
-def values(made: MultiEstimator) -> list[Any]:
-    return [p.data().asnumpy().tobytes() for p in made.net._collect_params_with_prefix().values()]
-
-
-CASES: dict[str, Callable[[], dict[str, Any]]] = {
+SAVING: dict[str, Callable[[], dict[str, Any]]] = {
     "alone": dict,
     "epochs": lambda: {"event_handlers": CheckpointHandler("run", 1)},
     "batches": lambda: {"event_handlers": CheckpointHandler("run", Every(2, "batch"), seed=7)},
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("hybrid", [False, True])
-def test_two_fits_with_a_seed_are_equal(
-    arrays: Any, tmp_path: Path, monkeypatch: Any, case: str, hybrid: bool
-) -> None:
-    def run(seed: int | None, folder: str) -> list[Any]:
+@pytest.mark.parametrize(("saving", "hybrid"), [("alone", False), ("epochs", True), ("batches", False)])
+def test_two_fits_with_a_seed_are_equal(saving, hybrid, arrays, tmp_path, monkeypatch):
+    def run(seed: int, folder: str, options: dict[str, Any]) -> list[Any]:
         (tmp_path / folder).mkdir()
         monkeypatch.chdir(tmp_path / folder)
-        net = normed_heads()
-        if hybrid:
-            net.hybridize()
-        made = make(net)
-        options = CASES[case]()
-        if seed != 7:
-            options = {}
-        history = made.fit(shuffled(arrays), epochs=3, seed=seed, **options)
-        return [*values(made), dict(history)]
+        made = make(hybridized(normed_heads(), hybrid))
+        data = gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays.values()), 8, shuffle=True)
+        history = made.fit(data, epochs=2, seed=seed, **options)
+        return [*[value.tobytes() for value in made.values().values()], dict(history)]
 
-    one, two = run(7, "one"), run(7, "two")
+    one, two = (run(7, folder, SAVING[saving]()) for folder in ("one", "two"))
     assert one == two
-    assert run(8, "other") != one and run(None, "none") != one
+    assert run(8, "other", {}) != one
 
 
-def test_a_seed_that_is_not_that_of_the_checkpoints_is_refused(batches: Any, tmp_path: Path) -> None:
+def test_seeds_that_cannot_be_are_refused(batches: Any, tmp_path: Path) -> None:
     made = make()
-    with pytest.raises(
-        ValueError, match=r"seed=1 and CheckpointHandler\(seed=2\) differ; leave the latter out"
-    ):
+    message = r"seed=1 and CheckpointHandler\(seed=2\) differ; leave the latter out"
+    with pytest.raises(ValueError, match=message):
         made.fit(batches, epochs=1, seed=1, event_handlers=CheckpointHandler(tmp_path, 1, seed=2))
     with pytest.raises(ValueError, match="fit: seed is -1; valid is"):
         made.fit(batches, epochs=1, seed=-1)
-    made.fit(batches, epochs=1, seed=1, event_handlers=CheckpointHandler(tmp_path))
-    assert made.state.seed is None  # nothing is seeded again
-    saving = [CheckpointHandler(tmp_path, 1) for _ in range(3)]
-    made.fit(batches, epochs=1, seed=1, event_handlers=saving[0])
-    assert made.state.seed == 1
-    other = make()
-    with pytest.raises(
-        ValueError, match=r"epoch-0002\S* is of a run with seed=1, which it keeps; leave out seed=2"
-    ):
-        other.fit(batches, epochs=3, seed=2, event_handlers=saving[1], resume=tmp_path)
-    assert other.state.step == 0
-    other = make()
-    other.fit(batches, epochs=3, event_handlers=saving[2], resume=tmp_path)
-    assert other.state.seed == 1
+    assert made.state.step == 0
+    for every, seed in ((None, None), (1, 1)):  # without checkpoints, nothing is seeded again
+        made.fit(batches, epochs=1, seed=1, event_handlers=CheckpointHandler(tmp_path, every))
+        assert made.state.seed == seed
 
 
 @pytest.mark.parametrize("every", [None, 1])

@@ -1,77 +1,59 @@
-"""Settings of trainers that a run keeps: those that handlers set, optimizer objects, and schedules."""
+"""Settings of trainers that a run keeps, schedules, and which losses reach which of several trainers."""
 
 import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mxnet as mx
+import numpy as np
 import pytest
+from mxnet import gluon
 
-from multifit import CheckpointHandler, Every, MultiEstimator, TrainerSpec
+from multifit import CheckpointHandler, Every, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.schedules import OneCycle, WarmUp
-from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
-from tests.common.data import digit_batches
-from tests.common.grids import plain_or_hybrid
-from tests.common.hand_loop import SILENT, train_by_hand
-from tests.common.handlers import CutsPower, PowerCut, handler
+from tests.common import nets
+from tests.common.compare import assert_same_parameters, copy_parameters, snapshot, twins
+from tests.common.data import digit_batches, in_batches, two_head_arrays
+from tests.common.grids import ONE, TWO, plain_or_hybrid
+from tests.common.hand_loop import SILENT, train, train_by_hand
+from tests.common.handlers import handler
 from tests.common.nets import hybridized
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.shared_nets import two_heads, two_losses
-from tests.common.specs import digit_spec
-
-import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
+from tests.common.specs import CE, L2, digit_spec, two_head_spec
 
 BATCHES = digit_batches([12, 7, 12])
 EPOCHS = 3
 
 
-def multiply(parameters: Any, **multipliers: float) -> None:
-    for name, parameter in parameters.items():
+def set_all(estimator: Any) -> None:
+    """Change all that a handler can set of a trainer, each so much that it changes the next updates."""
+    for name, parameter in estimator.parameters.items():
         if name.startswith("body"):
-            for multiplier, value in multipliers.items():
-                setattr(parameter, multiplier, value)
+            parameter.lr_mult, parameter.wd_mult = 0.3, 0.5
+    trainer = estimator.trainers["trainer"]
+    trainer.learning_rate, trainer.weight_decay = 2e-3, 0.5
+    trainer.optimizer.clip_gradient, trainer.optimizer.epsilon = 0.05, 1e-4
+    trainer.trainer._scale = 0.5
 
 
-# what handlers set, on the estimator, and options with which it has an effect
-SETTINGS: dict[str, tuple[Callable[[Any], object], dict[str, Any]]] = {
-    "lr_mult": (lambda e: multiply(e.parameters, lr_mult=0.1), {}),
-    "wd_mult": (lambda e: multiply(e.parameters, wd_mult=0.0), {"wd": 0.1}),
-    "rate": (lambda e: setattr(e.trainers["trainer"], "learning_rate", 1e-4), {}),
-    "decay": (lambda e: setattr(e.trainers["trainer"], "weight_decay", 0.5), {}),
-    "clip_gradient": (lambda e: setattr(e.trainers["trainer"].optimizer, "clip_gradient", 1e-3), {}),
-    "epsilon": (lambda e: setattr(e.trainers["trainer"].optimizer, "epsilon", 1e-2), {}),
-    "scale": (lambda e: setattr(e.trainers["trainer"].trainer, "_scale", 0.5), {"wd": 0.1}),
-}
-
-
-@pytest.mark.parametrize(("name", "schedule"), [(name, bool(i % 2)) for i, name in enumerate(SETTINGS)])
-def test_what_a_handler_sets_is_resumed(name: str, schedule: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedule", [None, mx.lr_scheduler.PolyScheduler(20, base_lr=0.01)])
+def test_what_a_handler_sets_is_resumed(schedule: Any, tmp_path: Path) -> None:
     """It is set at the end of the first epoch, and the run ends in the second."""
-    change, options = SETTINGS[name]
-    if schedule:
-        options = {**options, "lr_scheduler": mx.lr_scheduler.PolyScheduler(20, base_lr=0.01)}
+    start = twins(two_heads, BATCHES[0][0])[0]
 
-    def fit(net: Any, *handlers: Any, settings: Any = change, **resume: Any) -> None:
-        sets = handler(epoch_end=lambda e, **_: settings(e) if e.state.epoch == 0 else None)
-        estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "adam", options))
-        estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, sets, *handlers], **resume)
+    def run(folder: Path, *handlers: Any, **options: Any) -> MultiEstimator:
+        net = twins(two_heads, BATCHES[0][0])[0]  # with the multipliers that a new net has
+        copy_parameters(start, net)
+        sets = handler(epoch_end=lambda e, **_: set_all(e) if e.state.epoch == 0 else None)
+        trainer = TrainerSpec(".*", "adam", {"lr_scheduler": schedule} if schedule else {})
+        estimator = MultiEstimator(net, digit_spec(), trainer)
+        saving = CheckpointHandler(folder, Every(4, "batch"))
+        estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, sets, saving, *handlers], **options)
+        return estimator
 
-    ends = []
-    for case in ("unchanged", "whole", "resumed"):
-        mx.random.seed(1)
-        net = twins(two_heads, BATCHES[0][0])[0]
-        saving = CheckpointHandler(tmp_path / case, Every(4, "batch"))
-        if case == "resumed":
-            with pytest.raises(PowerCut):
-                fit(net, saving, CutsPower(4))
-            net = two_heads()  # with the multipliers that a new net has
-            fit(net, saving, resume=tmp_path / case)
-        else:
-            fit(net, saving, settings=change if case == "whole" else lambda estimator: None)
-        ends.append(net)
-    assert_unchanged(ends[2], snapshot(ends[1]))
-    with pytest.raises(AssertionError):
-        assert_same_parameters(ends[0], ends[1])
+    assert_resumes_bit_for_bit(run, tmp_path, 4)
 
 
 @plain_or_hybrid
@@ -83,10 +65,12 @@ def test_an_optimizer_object_is_copied(hybrid: bool) -> None:
         trainer = gluon.Trainer(hand.collect_params(), mx.optimizer.Adam(learning_rate=0.01))
         train_by_hand(hand, trainer, BATCHES, two_losses)
         trainers = {"body": TrainerSpec("body.*", optimizer), "heads": TrainerSpec("(?!body).*", optimizer)}
-        estimator = MultiEstimator(hybridized(net, hybrid), digit_spec(), trainers)
-        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+        train(hybridized(net, hybrid), digit_spec(), BATCHES, trainers=trainers)
         assert_same_parameters(net, hand)
     assert optimizer.num_update == 0 and not optimizer.param_dict
+
+
+# ---- schedules ---------------------------------------------------------------------------------------------
 
 
 def constant(update: int) -> float:
@@ -94,8 +78,16 @@ def constant(update: int) -> float:
 
 
 constant.base_lr = 0.02  # type: ignore[attr-defined]
-
 schedulers = mx.lr_scheduler
+
+
+class Proportional(schedulers.LRScheduler):
+    """What the function is to be with another base rate."""
+
+    def __call__(self, update: int) -> float:
+        return constant(update) * self.base_lr / 0.02
+
+
 WARM = {"warmup_steps": 3, "warmup_begin_lr": 0.001}
 # with a base rate
 SCHEDULES: dict[str, Callable[[float], Any]] = {
@@ -113,41 +105,33 @@ SCHEDULES: dict[str, Callable[[float], Any]] = {
 }
 
 
-class Proportional(schedulers.LRScheduler):
-    """What the function is to be with another base rate."""
-
-    def __call__(self, update: int) -> float:
-        return constant(update) * self.base_lr / 0.02
+def rates_of(declared: Any, **options: Any) -> tuple[list[float], Any]:
+    """Return the rate after each of nine updates, and the estimator."""
+    rates: list[float] = []
+    saves = handler(batch_end=lambda e, **_: rates.append(e.trainers["trainer"].learning_rate))
+    spec = TrainerSpec(".*", options.pop("optimizer", "sgd"), options, lr_scheduler=declared)
+    estimator = MultiEstimator(twins(two_heads, BATCHES[0][0])[0], digit_spec(), spec)
+    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, saves])
+    return rates, estimator
 
 
 @pytest.mark.parametrize(("name", "as_option"), [(name, bool(i % 2)) for i, name in enumerate(SCHEDULES)])
 def test_the_learning_rate_replaces_a_schedules_base_rate(name: str, as_option: bool) -> None:
-    make, rate = SCHEDULES[name], 0.1
-    declared = constant if name == "a function" else make(0.02)
+    make = SCHEDULES[name]
+    declared, expected = constant if name == "a function" else make(0.02), make(0.1)
     before = copy.deepcopy(vars(declared))
-    options: dict[str, Any] = {"learning_rate": rate, **({"lr_scheduler": declared} if as_option else {})}
-    spec = TrainerSpec(".*", "sgd", options, lr_scheduler=None if as_option else declared)
-    hand, net = twins(two_heads, BATCHES[0][0])
-    expected, rates = make(rate), []
-    saves = handler(batch_end=lambda e, **_: rates.append(e.trainers["trainer"].learning_rate))
-    estimator = MultiEstimator(net, digit_spec(), spec)
-    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, saves])
+    option = {"lr_scheduler": declared} if as_option else {}
+    rates, estimator = rates_of(None if as_option else declared, learning_rate=0.1, **option)
     assert rates == pytest.approx([expected(update) for update in range(1, 10)], rel=1e-12)
     assert estimator.trainers["trainer"].optimizer.lr_scheduler.base_lr == pytest.approx(expected.base_lr)
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", {"lr_scheduler": make(rate)})
-    train_by_hand(hand, trainer, BATCHES * EPOCHS, two_losses)
-    assert_same_parameters(net, hand)
     comparable = lambda attributes: {k: v for k, v in attributes.items() if k != "scheduler"}  # noqa: E731
     assert comparable(vars(declared)) == comparable(before)
 
 
 @pytest.mark.parametrize("name", ["factor, warm", "one cycle", "warm up of one cycle"])
 def test_without_a_learning_rate_a_schedule_keeps_its_own(name: str) -> None:
-    schedule, rates = SCHEDULES[name](0.02), []
-    saves = handler(batch_end=lambda e, **_: rates.append(e.trainers["trainer"].learning_rate))
-    net = twins(two_heads, BATCHES[0][0])[0]
-    estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "adam", lr_scheduler=schedule))
-    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, saves])
+    schedule = SCHEDULES[name](0.02)
+    rates, _ = rates_of(schedule, optimizer="adam")
     assert rates == pytest.approx([schedule(update) for update in range(1, 10)], rel=1e-12)
 
 
@@ -159,6 +143,84 @@ def test_an_optimizer_object_trains_at_the_rates_of_its_own_loop() -> None:
 
     hand, net = twins(two_heads, BATCHES[0][0])
     train_by_hand(hand, gluon.Trainer(hand.collect_params(), optimizer()), BATCHES * EPOCHS, two_losses)
-    estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", optimizer()))
-    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=SILENT)
+    train(net, digit_spec(), BATCHES * EPOCHS, trainers=TrainerSpec(".*", optimizer()))
     assert_same_parameters(net, hand)
+
+
+# ---- which losses reach which trainer ----------------------------------------------------------------------
+
+
+class Adversarial(gluon.Block):
+    """A generator, and a discriminator of what it makes, also detached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator, self.discriminator = gluon.nn.Dense(4), gluon.nn.Dense(1)
+
+    def forward(self, noise: Any) -> Any:
+        made = self.generator(noise)
+        return self.discriminator(made), self.discriminator(made.detach())
+
+
+def gan() -> tuple[Any, TaskSpec, Any, Any]:
+    losses = {
+        "against": LossSpec(lambda score: score**2, "stopped"),
+        "generator": LossSpec(lambda score: (1 - score) ** 2, "made", weight=0.5),
+    }
+    spec = TaskSpec(inputs=["noise"], outputs=["made", "stopped"], labels=(), losses=losses)
+    trainers = {name: TrainerSpec(f"{name}.*") for name in ("generator", "discriminator")}
+    return Adversarial(), spec, trainers, [(np.random.randn(8, 3).astype("float32"),)] * 2
+
+
+def smooth(logits: Any) -> Any:
+    return -mx.nd.log_softmax(logits).mean(axis=1)
+
+
+def tasks() -> tuple[Any, TaskSpec, Any, Any]:
+    losses = {
+        "digit": LossSpec(CE, "digit", "digit"),
+        "smooth": LossSpec(smooth, "digit"),
+        "size": LossSpec(L2, "size", "size"),
+        "constant": LossSpec(lambda size: mx.nd.zeros((len(size),), ctx=size.context), "size"),
+    }
+    trainers = {"a": TrainerSpec("(body|digit).*", "sgd"), "b": TrainerSpec("size.*", "sgd")}
+    data = in_batches(two_head_arrays(16).values())
+    return nets.two_heads("hybrid"), two_head_spec(losses=losses, metrics={}), trainers, data
+
+
+REACHED = {
+    "a GAN": (gan, {"generator": ("generator",), "discriminator": ("against", "generator")}),
+    "several tasks": (tasks, {"a": ("digit", "smooth", "size"), "b": ("size",)}),
+}
+
+
+@pytest.mark.parametrize(("make", "expected"), REACHED.values(), ids=REACHED)
+def test_which_losses_reach_which_trainer(make: Any, expected: Any) -> None:
+    net, spec, trainers, data = make()
+    devices = TWO if make is gan else ONE
+    net.initialize(ctx=devices)
+    estimator = MultiEstimator(net, spec, trainers, devices)
+    plan = estimator.check(data)
+    before = snapshot(net)
+    estimator.fit(data, epochs=2, event_handlers=[])
+    assert {trainer.name: trainer.losses for trainer in plan.trainers} == expected
+    assert any((before[name] != array).any() for name, array in snapshot(net).items())
+
+
+@pytest.mark.parametrize("options", [{"every": 3}, {"every": 2, "accumulate": True}], ids=str)
+def test_which_losses_reach_which_trainer_where_loaders_take_turns(options: Any) -> None:
+    net, spec, _, data = tasks()
+    net.initialize(ctx=TWO)
+    net.hybridize()
+    loaders = {
+        name: [{"image": batch[0], name: batch[place]} for batch in data]
+        for place, name in enumerate(("digit", "size"), 1)
+    }
+    trainers = {name: TrainerSpec(f"{name}.*", **options) for name in ("body", "digit", "size")}
+    estimator = MultiEstimator(net, spec, trainers, TWO)
+    plan = estimator.check(loaders)
+    words = ("digit", "smooth")
+    expected = {"body": (*words, "size"), "digit": words, "size": ("size",)}
+    assert {trainer.name: trainer.losses for trainer in plan.trainers} == expected
+    assert {trainer.every for trainer in plan.trainers} == {options["every"]}
+    estimator.fit(loaders, epochs=1, event_handlers=[])
