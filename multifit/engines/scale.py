@@ -31,9 +31,10 @@ Divisors = Callable[[Sequence[Term], int], Mapping[str, float]]
 class Scale:
     """The weights of a batch's losses, and what they are divided by, by loss.
 
-    `norms` are the normalizers of the whole batch, over all devices and ranks, and `shares` what this rank's
-    samples are of them: numbers, or arrays of one element. `divisors` are the norms too, unless the batch is
-    one of several that make an update. An engine may keep arrays that it makes of them in `vectors`.
+    `norms` are the normalizers of the whole batch, over all devices and ranks: numbers, or arrays of one
+    element. `shares` are this rank's parts of them, in proportion to its samples. `divisors` are the norms
+    too, unless the batch is one of several that make an update. An engine may keep arrays that it makes of
+    them in `vectors`.
     """
 
     weights: dict[str, float]

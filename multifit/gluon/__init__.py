@@ -1,1 +1,1 @@
-"""Everything that uses MXNet. No other package imports mxnet."""
+"""The engine on MXNet. Other packages import mxnet from here only: ``from .compat import mx``."""

@@ -1,4 +1,4 @@
-"""Runs an estimator's batches: holds a model, its trainers, and the stages of training and evaluation."""
+"""What an estimator of a Gluon net runs with on MXNet: the model, trainers, and stages with their figures."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs Gluon's graphs on PyTorch. Only this package imports torch; it is imported only when it is used."""
+"""The engine on PyTorch, which trains any nn.Module. Only this package imports torch, when first used."""

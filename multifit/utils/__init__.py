@@ -1,1 +1,1 @@
-"""Small things that several rooms share."""
+"""Small things that several packages share."""

@@ -1,1 +1,1 @@
-"""Parameters, trainers, schedules and fused updates."""
+"""Parameters, optimizers, learning rates, updates and gradients."""
