@@ -21,9 +21,9 @@ LAYERS = [
 # Stricter than the order
 BELOW_ENGINES = LAYERS[: LAYERS.index("engines") + 1]
 ONLY = {"gluon": set(BELOW_ENGINES) - {"checkpoints"}, "torch": set(BELOW_ENGINES) - {"checkpoints"}}
-# The same within gluon/, room by room.
+# The same within gluon/, package by package.
 ROOMS = [
-    "compat", "user_code", "graph", "ops", "losses", "data", "ranks", "optim", "metrics",
+    "compat", "user_code", "graph", "losses", "data", "ranks", "optim", "metrics",
     "step", "handler_arrays", "model", "trainers", "balance", "session", "check", "export", "snapshot",
     "engine", "__init__",
 ]  # fmt: skip

@@ -175,16 +175,16 @@ class MetricFigures(ABC):
 
     def problem(self) -> Problem | None:
         """Return the problem with the figures' names, if there is one; needs a measured batch."""
-        declared = listed(self.term.spec.names)
+        declared, metric = listed(self.term.spec.names), function_name(self.term.spec.metric)
         names, values = self._read()
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:
-            message = f'{type(self.metric).__name__} returns two figures named "{repeated}"'
+            message = f'{metric} returns two figures named "{repeated}"'
             return Problem("spec", f"{self.term.where}: {message}; give names=[...], one for each")
         if len(names) == len(values):
             return None
         hint = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
-        returned = f"{type(self.metric).__name__} returns {counted(len(values), 'figure')}"
+        returned = f"{metric} returns {counted(len(values), 'figure')}"
         return Problem("spec", f"{self.term.where}: {returned}; {hint}")
 
     # ---- checkpoints

@@ -23,6 +23,10 @@ UNCLEAR = (
     'not one-hot or other probabilities along axis 1; to compare value by value, give "binary_accuracy"; to '
     "compare the largest ones, transform=lambda scores, label: (label.argmax(1), scores)"
 )
+ONE_CLASS = (
+    "there is one score for each label, so that class 0 always has the highest: {}; for scores that mean class "
+    '1 above 0, give "binary_accuracy"'
+)
 Present: TypeAlias = Tensor | None
 Sums: TypeAlias = tuple[list[Tensor], int | Tensor]
 
@@ -148,6 +152,8 @@ def _matches(axis: int | None, label: Tensor, output: Tensor, present: Present) 
     """Count right classes; labels of the outputs' shape are read as probabilities, and as classes."""
     if label.shape != output.shape:
         classes, axis = _scores(label, output, axis)
+        if output.shape[axis] == 1:
+            raise SpecError(ONE_CLASS.format(_shown([label], [output])))
         return [_total(output.argmax(axis) == _whole(classes), present)], _count(label, present)
     axis, whole = 1 if axis is None else axis, _whole(output)
     sums = [_total(whole == _whole(label), present), _total(whole != output, present)]
