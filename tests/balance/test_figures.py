@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multifit.balance.means import CHUNK, GradientFigures
+from multifit.balance.tasks import CHUNK, GradientFigures
 
 
 def gramians(count: int) -> list[np.ndarray]:

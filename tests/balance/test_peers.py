@@ -25,8 +25,7 @@ from multifit.balance import (
     UPGrad,
 )  # fmt: skip
 from multifit.balance.losses import softmax
-from multifit.balance.protocol import measured_losses
-from multifit.balance.weighing import weigh_gradients, weigh_losses
+from multifit.balance.protocol import measured_losses, weigh_gradients, weigh_losses
 from tests.common.balance_methods import methods
 
 PEERS = json.loads((Path(__file__).parent / "peers.json").read_text())

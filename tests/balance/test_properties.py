@@ -27,9 +27,8 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )  # fmt: skip
-from multifit.balance.protocol import measured_losses
+from multifit.balance.protocol import measured_losses, weigh_gradients, weigh_losses
 from multifit.balance.solvers import minimum, solved
-from multifit.balance.weighing import weigh_gradients, weigh_losses
 from tests.common.balance_methods import methods
 
 # by how the sum of the weights depends on the number of tasks

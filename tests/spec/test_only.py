@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec
-from multifit.spec.restrict import restricted
+from multifit.spec.combine import restricted
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...balance import compared
-from ...balance.compared import ChosenParameters, Products, Timer
+from ...balance import balancers
+from ...balance.balancers import ChosenParameters, Products, Timer
 from ...balance.tasks import Tasks
 from ...distributed import World
 from ...handlers.state import RunState
@@ -21,7 +21,7 @@ from ..optim.preserve_state import kept_statistics
 from ..ranks.collectives import all_reduce
 from ..step.split_graph import SharedFeatures, measuring
 from ..step.stage import StepResult
-from .arrays import task_losses
+from .losses import task_losses
 
 
 class FeatureGradients:
@@ -163,7 +163,7 @@ class ParameterGradients(FeatureGradients):
         return mx.nd.zeros((tasks, size), ctx=context, dtype=parameter.dtype)
 
 
-class GradientBalancer(compared.GradientBalancer):
+class GradientBalancer(balancers.GradientBalancer):
     """Weighs the gradients of tasks where the graph of net and losses is cut."""
 
     of_features, of_parameters = FeatureGradients, ParameterGradients

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from multifit import MultiEstimator, TrainerSpec
-from multifit.balance.protocol import measured_losses
-from multifit.balance.weighing import weigh_gradients, weigh_losses
+from multifit.balance.protocol import measured_losses, weigh_gradients, weigh_losses
 from tests.common.data import digit_batches
 from tests.common.hand_loop import SGD, SILENT, SIZES
 from tests.common.specs import BCE, CE, L2, digit_spec

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.spec.checks import bind_outputs, bind_slots, slot_problems
+from multifit.spec.checks.data import bind_slots, slot_problems
+from multifit.spec.checks.results import bind_outputs
 
 A, B, C = (np.full((2, n + 1), n, "float32") for n in range(3))
 OUTPUTS = [

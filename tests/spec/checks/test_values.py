@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.spec.checks import elementwise_problem, label_problems, loader_problems, one_shot
+from multifit.spec.checks.data import loader_problems, one_shot
+from multifit.spec.checks.values import elementwise_problem, label_problems
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "uint8"])

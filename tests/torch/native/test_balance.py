@@ -35,7 +35,7 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )
-from multifit.balance.weighing import weigh_gradients
+from multifit.balance.protocol import weigh_gradients
 from multifit.distributed import ALONE, World
 from multifit.handlers.state import RunState
 from multifit.torch import balance
