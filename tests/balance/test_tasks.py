@@ -11,18 +11,21 @@ def gramians(count: int) -> list[np.ndarray]:
     return [each @ each.T for each in rows]
 
 
-def added(figures: GradientFigures, batches: list[np.ndarray]) -> dict[str, float]:
-    for gramian in batches:
+def added(batches: list[np.ndarray], cut: int = 0) -> GradientFigures:
+    """Return the figures of batches, saved and loaded after some of them."""
+    first, figures = (GradientFigures("abc"[: len(batches[0])]) for _ in range(2))
+    for gramian in batches[:cut]:
+        first.add_gramian(gramian)
+    figures.load(first.state())
+    for gramian in batches[cut:]:
         figures.add_gramian(gramian)
-    return figures.read()
+    return figures
 
 
 def test_reading_and_saving_in_between_change_no_bit() -> None:
     batches = gramians(CHUNK + 5)
-    whole, first, second = (GradientFigures(["a", "b", "c"]) for _ in range(3))
-    added(first, batches[:7])
-    second.load(first.state())
-    assert added(second, batches[7:]) == added(whole, batches)
+    whole = added(batches)
+    assert added(batches, 7).read() == whole.read()
     whole.reset()
     assert np.isnan(whole.read()["conflict"])
 
@@ -31,10 +34,6 @@ def test_a_task_counts_in_the_batches_in_which_it_has_a_gradient() -> None:
     """Figures that no batch has measured are NaN, also where several batches are saved and loaded."""
     present = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
     batches = [gramian * np.outer(each, each) for gramian, each in zip(gramians(4), present)]
-    half, figures = (GradientFigures(["a", "b", "c"]) for _ in range(2))
-    added(half, batches[:2])
-    figures.load(half.state())
-    read = added(figures, batches[2:])
     pairs = [batches[i] for i in (0, 3)]
     cosines = [g[0, 1] / np.sqrt(g[0, 0] * g[1, 1]) for g in pairs]
     expected = {
@@ -44,18 +43,16 @@ def test_a_task_counts_in_the_batches_in_which_it_has_a_gradient() -> None:
         "conflict": np.mean(np.array(cosines) < -0.1),
         **dict.fromkeys(["gradnorm_c", "cosine_a_c", "cosine_b_c"], np.nan),
     }
-    assert read == pytest.approx(expected, nan_ok=True)
+    assert added(batches, 2).read() == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(("cosine", "conflict"), [(-0.2, 1), (-0.11, 1), (-0.09, 0), (1e-9, 0), (0.9, 0)])
 def test_tasks_conflict_if_they_pull_apart(cosine: float, conflict: float) -> None:
-    read = added(GradientFigures(["a", "b"]), [np.array([[4, 2 * cosine], [2 * cosine, 1]])])
+    read = added([np.array([[4, 2 * cosine], [2 * cosine, 1]])]).read()
     assert read["conflict"] == conflict and read["cosine_a_b"] == pytest.approx(cosine)
 
 
 def test_conflict_is_the_share_of_the_pairs_that_were_compared() -> None:
     """Two tasks do not meet; of the other two pairs, one pulls apart."""
-    gramian = np.array([[1, 0.5, 0], [0.5, 1, -0.5], [0, -0.5, 1]])
-    figures = GradientFigures(["a", "b", "c"])
-    assert added(figures, [gramian])["conflict"] == 0.5
-    assert figures.never_met() == [("a", "c")]
+    figures = added([np.array([[1, 0.5, 0], [0.5, 1, -0.5], [0, -0.5, 1]])])
+    assert figures.read()["conflict"] == 0.5 and figures.never_met() == [("a", "c")]
