@@ -93,7 +93,8 @@ class ByHand:
         if self.weights is None:
             self.weights, self.state = np.ones(count), method.start(count)
         if method.needs != "gramian":
-            self.measured = measured_losses(np, count, numbers(losses), np.full(count, float(epoch)), step)
+            values = np.ones(count) if method.needs == "nothing" else numbers(losses)
+            self.measured = measured_losses(np, count, values, np.full(count, float(epoch)), step)
             if is_due:
                 self.weights, self.state = weigh_losses(method, self.measured, self.weights, self.state)
             autograd.backward(losses, [nd.array([weight]) for weight in self.weights])
