@@ -230,7 +230,7 @@ def plan_of(net: Any, method: Any, spec: Any = None, trainers: Any = None) -> An
 TASKS = '): the tasks "digit", "parity"'
 SHARED = (
     "share 7 parameters and branch at 3 arrays",
-    'shared: "scale", "first.weight", "first.bias", "second.w',
+    'shared: "scale", "first.weight", "first.bias", ',
 )
 APART = "branch at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
 # Net, method, and what the plan says.
