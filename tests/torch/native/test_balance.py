@@ -105,62 +105,93 @@ class Step:
         return {name: value for means in self.balancer.means for name, value in means.read().items()}
 
 
-def rows(gradients: Mapping[str, list[Tensor | None]], names: list[str]) -> np.ndarray:
-    """Return the tasks' gradients of some parameters as rows."""
-    like = {name: next(each for each in gradients[name] if each is not None) for name in names}
-    filled = [[torch.zeros_like(like[name]) if g is None else g for g in gradients[name]] for name in names]
-    return np.stack([np.concatenate([each.ravel() for each in of_task]) for of_task in zip(*filled)])
-
-
 of_both = pytest.mark.parametrize("on", ["parameters", "features"])
+of_all = pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
 SHARED = {"first.weight", "first.bias", "second.weight", "second.bias"}
 
 
-def assert_combined(found: dict[str, Any], gradients: dict[str, Any], weights: Any, tolerance: float) -> None:
-    """Shared parameters have the weighted sum; others the gradient of their task."""
-    for name, of_tasks in gradients.items():
-        factors = weights if name in SHARED else np.ones(len(weights))
-        expected = sum(f * g for f, g in zip(factors, of_tasks) if g is not None)
-        torch.testing.assert_close(found[name], expected, rtol=tolerance, atol=tolerance)
+def gramian_of(gradients: Mapping[str, list[Tensor | None]], names: list[str]) -> np.ndarray:
+    """Return the inner products of the losses' gradients of some parameters."""
+    like = {name: next(each for each in gradients[name] if each is not None) for name in names}
+    filled = [[torch.zeros_like(like[name]) if g is None else g for g in gradients[name]] for name in names]
+    rows = np.stack([np.concatenate([each.ravel() for each in of_loss]) for of_loss in zip(*filled)])
+    return rows @ rows.T
 
 
-@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
-@pytest.mark.parametrize("method", [Sum, UPGrad, PCGrad, IMTLG, GradNorm])
-def test_weights_are_those_of_jacobians_by_hand(method: Callable[..., Any], on: str) -> None:
-    made = method(on=on, preference={"b": 2.0}, normalize="largest")
-    step = Step(made)
-    found = step.gradients()
-    losses, gradients = step.jacobian()
-    compared = sorted(name for name in SHARED if on != "first.*" or name.startswith("first"))
-    jacobian = rows(gradients, compared)
-    gramian = features_by_hand(step) if on == "features" else jacobian @ jacobian.T
-    arguments = made, np.array(losses), gramian, np.ones(3), made.start(3)
-    weights, _ = weigh_gradients(*arguments, preference=np.array([0.75, 1.5, 0.75]))
-    assert_combined(found, gradients, weights, 1e-9)
-    figures, lengths = step.figures(), np.sqrt(np.diag(gramian))
-    assert [figures[f"weight_{name}"] for name in NAMES] == pytest.approx(weights.tolist())
-    assert [figures[f"gradnorm_{name}"] for name in NAMES] == pytest.approx(lengths.tolist())
-    assert figures["cosine_a_b"] == pytest.approx(gramian[0, 1] / lengths[0] / lengths[1])
-    assert np.isnan(figures["cosine_a_c"]) == (on == "features")
+def gramian_of_features(step: Step, labels: str) -> np.ndarray:
+    """Return inner products: the first two losses read one tensor, the third one another.
 
-
-def features_by_hand(step: Step) -> np.ndarray:
-    """Return inner products: the first two tasks read one tensor, the third one another."""
+    If the first two are of one task, both tasks branch at the other one.
+    """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 4, dtype=torch.float64, generator=generator)
     first = step.net.first(x).tanh()
-    features = {"a": step.net.second(first).tanh(), "c": first}
-    features["b"] = features["a"]
-    gramian, gradients = np.zeros((3, 3)), []
-    for name, scale in zip(NAMES, (1.0, -30.0, 0.1)):
-        loss = (getattr(step.net, name)(features[name]) - scale * x[:, :1]).pow(2).sum() / 8
-        gradients.append(torch.autograd.grad(loss, features[name], retain_graph=True)[0].flatten())
-    for one, other in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 2)):
-        gramian[one, other] = gradients[one] @ gradients[other]
-    return gramian
+    second = step.net.second(first).tanh()
+    of_one_task, gradients = len(step.balancer.tasks.names) == 2, []
+    for term, read, scale in zip(step.spec.terms, (second, second, first), (1.0, -30.0, 0.1)):
+        error = (getattr(step.net, term.key)(read) - scale * x[:, :1]).pow(2).sum() / 8
+        loss = error * (term.key in labels) * term.spec.weight
+        where = first if of_one_task else read
+        gradients.append(torch.autograd.grad(loss, where, retain_graph=True)[0].flatten())
+    products = [[one @ other if len(one) == len(other) else 0.0 for other in gradients] for one in gradients]
+    return np.array(products)
 
 
-@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
+def assert_combined(found: Any, gradients: Any, weights: Any, tolerance: float, shared: Any = SHARED) -> None:
+    """Shared parameters have the weighted sum; others the gradient of their task."""
+    for name, of_losses in gradients.items():
+        factors = weights if name in shared else np.ones(len(weights))
+        expected = sum(f * g for f, g in zip(factors, of_losses) if g is not None)
+        given = torch.zeros_like(expected) if found[name] is None else found[name]
+        torch.testing.assert_close(given, expected, rtol=tolerance, atol=tolerance)
+
+
+# Method, its options, the losses' declared weights, and the losses that have labels.
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, float], str]] = {
+    **{
+        method.__name__: (method, {"preference": {"b": 2.0}, "normalize": "largest"}, {}, "abc")
+        for method in (Sum, UPGrad, PCGrad, IMTLG, GradNorm)
+    },
+    "absent tasks": (UPGrad, {}, {}, "a"),
+    "a weight of 0": (UPGrad, {}, {"c": 0}, "abc"),
+    "two losses of one task": (UPGrad, {"tasks": {"both": ["a", "b"]}}, {}, "abc"),
+}
+
+
+@of_all
+@pytest.mark.parametrize("case", CASES)
+def test_weights_are_those_of_jacobians_by_hand(case: str, on: str) -> None:
+    kind, options, declared, labels = CASES[case]
+    method = kind(on=on, **options)
+    step = Step(method, spec_of(declared))
+    found = step.gradients(labels=labels)
+    losses, gradients = step.jacobian(labels=labels)
+    tasks, of_loss = step.balancer.tasks.names, list(step.balancer.tasks.of_loss.values())
+    first = {name for name in SHARED if name.startswith("first")}
+    shared = SHARED if len(tasks) == 3 else first  # the second layer is that of one task
+    compared = sorted(first if on == "first.*" else shared)
+    inner = gramian_of_features(step, labels) if on == "features" else gramian_of(gradients, compared)
+    groups = np.eye(len(tasks))[of_loss].T  # which losses are whose
+    gramian, preference = groups @ inner @ groups.T, np.array([0.75, 1.5, 0.75])
+    arguments = method, groups @ losses, gramian, np.ones(len(tasks)), method.start(len(tasks))
+    weighed = len(step.balancer.tasks.weighed)
+    weights, _ = weigh_gradients(
+        *arguments, weighed=weighed, preference=preference if "preference" in options else None
+    )
+    assert_combined(found, gradients, weights[of_loss], 1e-9, shared)
+    figures, lengths = step.figures(), np.sqrt(np.diag(gramian))
+    assert found["c.weight"] is None or declared == {}
+    for name, weight, length in zip(tasks, weights, lengths):
+        expected = (weight, length) if length else (np.nan, np.nan)
+        assert (figures[f"weight_{name}"], figures[f"gradnorm_{name}"]) == pytest.approx(
+            expected, nan_ok=True
+        )
+    if labels == "abc" and len(tasks) == 3 and not declared:
+        assert figures["cosine_a_b"] == pytest.approx(gramian[0, 1] / lengths[0] / lengths[1])
+        assert np.isnan(figures["cosine_a_c"]) == (on == "features")
+
+
+@of_all
 def test_between_measured_batches_weights_stay(on: str) -> None:
     step = Step(UPGrad(on=on, every=3))
     first = step.gradients(seed=1)
@@ -186,39 +217,6 @@ def test_gradients_are_added_and_scaled(on: str) -> None:
     step.balancer.differentiate(step.result(), step.state, scale=2.0**16)
     for name, each in step.parameters.items():
         torch.testing.assert_close(each.grad, 2.0**17 * expected[name])
-
-
-@of_both
-def test_absent_tasks_have_no_weight_and_others_keep_their_shares(on: str) -> None:
-    step = Step(UPGrad(on=on))
-    found = step.gradients(labels="a")
-    assert step.figures()["weight_a"] == pytest.approx(1 / 3) and np.isnan(step.figures()["weight_b"])
-    assert_combined(found, step.jacobian(labels="a")[1], [1 / 3, 0, 0], 1e-12)
-
-
-@of_both
-def test_losses_of_weight_0_take_no_part(on: str) -> None:
-    step = Step(Sum(on=on), spec_of({"c": 0}))
-    found, (_, gradients) = step.gradients(), step.jacobian()
-    assert found["c.weight"] is None
-    for name in sorted(SHARED | {"a.weight"}):
-        torch.testing.assert_close(found[name], sum(g for g in gradients[name][:2] if g is not None))
-
-
-@of_both
-def test_losses_of_one_task_are_summed(on: str) -> None:
-    method = UPGrad(on=on, tasks={"both": ["a", "b"]})
-    step = Step(method)
-    found = step.gradients()
-    _, gradients = step.jacobian()
-    both, third = (step.figures()[f"weight_{task}"] for task in ("both", "c"))
-    for name in ("first.weight", "first.bias"):
-        of_a, of_b, of_c = gradients[name]
-        torch.testing.assert_close(found[name], both * (of_a + of_b) + third * of_c)
-    torch.testing.assert_close(found["second.bias"], sum(gradients["second.bias"][:2]))  # c does not reach it
-    if on == "parameters":
-        of_a, of_b, _ = rows(gradients, ["first.bias", "first.weight"])
-        assert step.figures()["gradnorm_both"] == pytest.approx(np.linalg.norm(of_a + of_b))
 
 
 @of_both
@@ -258,7 +256,7 @@ def test_a_state_continues_and_a_fork_changes_nothing(method: Any) -> None:
     assert weights(one, 3) == expected
 
 
-@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
+@of_all
 @pytest.mark.parametrize("every", [1, 2])
 def test_ranks_compute_what_one_process_does(on: str, every: int) -> None:
     parts = [slice(0, 3), slice(3, 8), slice(8, 8)]  # the last one has no samples
