@@ -143,9 +143,7 @@ def test_a_resumed_run_loads_no_batch_again(tmp_path: Path) -> None:
     DATA["numbered"] = lambda: shuffled(Numbered)
     fail(tmp_path, "numbered", "round robin", 6)
     fit(tmp_path, "numbered", "round robin", resume=tmp_path)
-    samples = 2 * (8 + 8 + 4 + 8) + 2 * (
-        8 + 8 + 8 + 4
-    )  # of two epochs
+    samples = 2 * (8 + 8 + 4 + 8) + 2 * (8 + 8 + 8 + 4)  # of two epochs
     first_batches = 2 * 16  # which both runs check
     assert len(Numbered.loaded) == samples + first_batches
 

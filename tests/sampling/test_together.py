@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LabelSpec, LossSpec, SpecError, TaskSpec
-from multifit.balance import DWA, Sum, UPGrad
+from multifit.balance import Sum, UPGrad
 from multifit.engines.splitter import TaskSplitter
 from multifit.gluon.data.arrays import to_numpy
 from multifit.gluon.data.splitter import BatchSplitter
@@ -212,12 +212,6 @@ def balanced(spec: TaskSpec, data: Any, method: Any, **options: Any) -> Any:
     mx.random.seed(3)
     net = two_heads("hybridized") if "image" in spec.inputs else hybridized(Pair())
     return fit(estimator_of(net, spec, balance=method, **options), data, epochs=2, **TOGETHER)
-
-
-@pytest.mark.parametrize("method", [DWA(), UPGrad(on="parameters")])
-def test_methods_of_balancing_see_both_tasks(method: Any) -> None:
-    history = balanced(spec_of(), parts(), method)
-    assert all(weight > 0 for name in ("digit", "size") for weight in history[f"train_weight_{name}"])
 
 
 def test_gradients_are_compared_as_those_of_whole_batches() -> None:

@@ -11,31 +11,7 @@ import numpy as np
 import optuna
 import pytest
 
-import multifit
-from multifit import (
-    CheckpointHandler,
-    EarlyStoppingHandler,
-    Every,
-    Freeze,
-    LabelSmoothing,
-    LabelSpec,
-    LogFile,
-    LoggingHandler,
-    LogTo,
-    LossSpec,
-    MetricSpec,
-    MixUp,
-    PlateauHandler,
-    ProgressBar,
-    Prune,
-    StoppingHandler,
-    TaskSpec,
-    TensorBoardHandler,
-    TerminateOnNaN,
-    TrainerSpec,
-    ValidationHandler,
-    handlers,
-)
+from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec, handlers
 from multifit.balance import RLW
 from multifit.balance.protocol import measured_losses
 from multifit.engines.loaders import iterate
@@ -100,7 +76,9 @@ CASES: dict[str, dict[str, Any]] = {
         "options": {"trainers": TrainerSpec(".*", "adam", ADAM)}, "by hand": {"optimizer": "adam", **ADAM}
     },
     "accumulated": {"options": {"accumulate": 2}, "updates": at_once(EVEN, 3)},
-    "smoothed": {"handlers": [LabelSmoothing(0.2, "digit")], "by hand": {"losses": {"digit": smoothed}}},
+    "smoothed": {
+        "handlers": [handlers.LabelSmoothing(0.2, "digit")], "by hand": {"losses": {"digit": smoothed}}
+    },
     "running statistics": {"make": lambda: normed_heads(dropout=0.0), "devices": ONE},
     "missing labels": {
         "spec": {"labels": NAN}, "fed": some_missing, "taken": present,
@@ -196,7 +174,7 @@ def test_what_a_batch_does_not_reach_does_not_move(kind: str) -> None:
 
 @pytest.mark.parametrize(("hybrid", "joined"), [(False, True), (True, False)], ids=["joined", "in turn"])
 def test_mixup_leaves_batches_without_its_label_alone(hybrid: bool, joined: bool) -> None:
-    mixup, mixed = MixUp("image", "digit", "digit", random=3), {}
+    mixup, mixed = handlers.MixUp("image", "digit", "digit", random=3), {}
 
     def batch_end(estimator: Any, batch: Any) -> None:
         mixed[batch.name] = len(mixup._permutations)
@@ -222,19 +200,23 @@ def test_random_weights_are_those_of_a_tasks_own_turns() -> None:
 NAMES = [name for name in handlers.__all__ if name[0].isupper()]
 NAMES.remove("CutMix")  # mixes images; it is MixUp otherwise
 MADE: dict[str, Callable[[Path], Any]] = {  # those that need arguments
-    "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),
-    "EarlyStoppingHandler": lambda folder: EarlyStoppingHandler("train_size", patience=9, restore_best=True),
-    "Freeze": lambda folder: Freeze("digit.*", until=2, unit="batch"),
-    "LogFile": lambda folder: LogFile(folder / "log.txt"),
-    "LogTo": lambda folder: LogTo(SimpleNamespace(log_figures=lambda *_: None), every=1),
-    "LoggingHandler": lambda folder: LoggingHandler(1),
-    "MixUp": lambda folder: MixUp("image", "digit", "digit"),
-    "PlateauHandler": lambda folder: PlateauHandler("train_size"),
-    "ProgressBar": lambda folder: ProgressBar(io.StringIO(), refresh=0.0, enabled=True),
-    "Prune": lambda folder: Prune(optuna.trial.FixedTrial({}), "train_size"),
-    "StoppingHandler": lambda folder: StoppingHandler(max_batch=5),
-    "TensorBoardHandler": lambda folder: TensorBoardHandler(folder, every=1),
-    "ValidationHandler": lambda folder: Every(1, "batch", ValidationHandler(parts())),
+    "CheckpointHandler": lambda folder: handlers.CheckpointHandler(
+        folder, handlers.Every(1, "batch"), "train_size", seed=0
+    ),
+    "EarlyStoppingHandler": lambda folder: handlers.EarlyStoppingHandler(
+        "train_size", patience=9, restore_best=True
+    ),
+    "Freeze": lambda folder: handlers.Freeze("digit.*", until=2, unit="batch"),
+    "LogFile": lambda folder: handlers.LogFile(folder / "log.txt"),
+    "LogTo": lambda folder: handlers.LogTo(SimpleNamespace(log_figures=lambda *_: None), every=1),
+    "LoggingHandler": lambda folder: handlers.LoggingHandler(1),
+    "MixUp": lambda folder: handlers.MixUp("image", "digit", "digit"),
+    "PlateauHandler": lambda folder: handlers.PlateauHandler("train_size"),
+    "ProgressBar": lambda folder: handlers.ProgressBar(io.StringIO(), refresh=0.0, enabled=True),
+    "Prune": lambda folder: handlers.Prune(optuna.trial.FixedTrial({}), "train_size"),
+    "StoppingHandler": lambda folder: handlers.StoppingHandler(max_batch=5),
+    "TensorBoardHandler": lambda folder: handlers.TensorBoardHandler(folder, every=1),
+    "ValidationHandler": lambda folder: handlers.Every(1, "batch", handlers.ValidationHandler(parts())),
 }
 
 
@@ -247,7 +229,7 @@ def test_handlers_work_with_turns(tmp_path: Path, hybrid: bool) -> None:
     }
     net = hybridized(two_heads("hybrid"), hybrid)
     estimator = estimator_of(net, two_head_spec(metrics=metrics), context=TWO if hybrid else ONE)
-    made = [MADE[name](tmp_path) if name in MADE else getattr(multifit, name)() for name in NAMES]
+    made = [MADE[name](tmp_path) if name in MADE else getattr(handlers, name)() for name in NAMES]
     history = fit(estimator, parts(16, 16), None, *made, batches=9)
     assert estimator.state.step == 5 and history["train_batches_size"] == [2, 0]
     assert [math.isfinite(value) for value in history["train_digit"]] == [True, True]
@@ -257,11 +239,11 @@ def test_handlers_work_with_turns(tmp_path: Path, hybrid: bool) -> None:
 def test_a_loss_that_is_not_finite_ends_the_fit_in_its_turn() -> None:
     data, estimator = parts(), estimator_of()
     data["size"][1][1][0] = np.inf
-    fit(estimator, data, None, TerminateOnNaN())
+    fit(estimator, data, None, handlers.TerminateOnNaN())
     assert estimator.state.stop_reason == "size is infinite (epoch 1, batch 4)"
 
 
 def test_a_validation_handler_may_have_a_dict() -> None:
     both = [(*batch, batch[1][:, None]) for batch in parts()["digit"]]
-    history = fit(estimator_of(), both, None, ValidationHandler(parts()), sampling=None)
+    history = fit(estimator_of(), both, None, handlers.ValidationHandler(parts()), sampling=None)
     assert math.isfinite(history["val_accuracy"][0]) and math.isfinite(history["val_size"][0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, LabelSpec, LossSpec, MetricSpec, SkipNonFinite, TrainerSpec
-from multifit.balance import DWA, FAMO, GLS, RLW, GradNorm, PCGrad, Sum, Uncertainty, UPGrad
+from multifit.balance import DWA, GLS, RLW, GradNorm, PCGrad, Sum, Uncertainty, UPGrad
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.grids import TWO
 from tests.common.hand_loop import SILENT
@@ -57,12 +57,6 @@ def test_a_task_of_weight_0_is_out(kind: str) -> None:
     assert "losses" in kind or np.isnan(history["train_cosine_other_parity"]).all()
 
 
-def test_losses_that_all_have_a_weight_of_0_train_nothing() -> None:
-    net, other = twins(heads, BATCHES[0][0])
-    fitted(net, FAMO(), BATCHES[:2], spec=digit_spec(0.0, 0.0))
-    assert_same_parameters(net, other)
-
-
 # ---- tasks without labels
 
 
@@ -81,12 +75,6 @@ def with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, **optio
     spec = digit_spec(labels=[LabelSpec("digit", missing=-1), "parity"])
     trainers = TrainerSpec(".*", "sgd", {"learning_rate": rate})
     return fitted(hybridized(net), method, batches, spec=spec, trainers=trainers, **options).history.last
-
-
-@pytest.mark.parametrize(("kind", "share"), [(GLS, 0.5), (UPGrad, 0.5), (Sum, 1.0), (DWA, 1.0)])
-def test_a_task_begins_with_its_share_and_keeps_it_where_another_is_absent(kind: Any, share: float) -> None:
-    last = with_missing(two_heads(), kind(every=2), [without_digits(BATCHES[0]), BATCHES[1]])
-    assert [last[f"train_weight_{name}"] for name in ("digit", "parity")] == pytest.approx([share] * 2)
 
 
 MEASURING: dict[str, Callable[[], Any]] = {
