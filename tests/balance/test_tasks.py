@@ -1,9 +1,91 @@
-"""The figures of gradients: means over the batches of an epoch, of lengths, cosines and conflicts."""
+"""What methods cannot weigh; and the figures of gradients: means over the batches of an epoch."""
+
+from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit.balance.tasks import CHUNK, GradientFigures
+from multifit import LossSpec, SpecError, TaskSpec
+from multifit.balance import GLS, LossMethod, UPGrad
+from multifit.balance.balancers import ChosenParameters
+from multifit.balance.tasks import CHUNK, GradientFigures, check_method, tasks_of
+from multifit.distributed import ALONE
+
+
+class Lacking:
+    """Has the functions of a method alone."""
+
+    start = weights = LossMethod.start
+
+
+class Needy(UPGrad):
+    needs = "gradients"
+
+
+def loss(*args: Any) -> float:
+    return 0.0
+
+
+def of(weight: float = 1.0, output: str = "digit", **options: Any) -> LossSpec:
+    return LossSpec(loss, output, output, weight=weight, **options)
+
+
+PAIRS = {name: of() for name in ("a", "a_b", "b", "b_b")}
+PREFERRED = {"house": 2, "digti": 2, "size": 3}
+# By message: the method, and the losses.
+REFUSED: dict[str, tuple[Any, dict[str, LossSpec]]] = {
+    "balance: it is the class GLS; give an instance: GLS()": (GLS, {}),
+    "balance: it is 'UPGrad'; valid is a method of multifit.balance": ("UPGrad", {}),
+    'Lacking has no "needs", "on_device", "every", "groups"; derive it from': (Lacking(), {}),
+    "Needy.needs is 'gradients'; valid are \"nothing\", \"losses\", \"gramian\"": (Needy(), {}),
+    'the losses "digit" are bound to trainers, so balance= cannot': (GLS(), {"digit": of(trainers="body")}),
+    'tasks["a"]: there is no loss "digits" (did you mean "digit"?)': (GLS(tasks={"a": ["digits"]}), {}),
+    'tasks["a"] has no loss': (GLS(tasks={"a": []}), {}),
+    'the loss "digit" is in the tasks "a", "b"': (GLS(tasks={"a": ["digit"], "b": ["digit"]}), {}),
+    'the task "digit" has the name of a loss that is not in it': (GLS(tasks={"digit": ["parity"]}), {}),
+    'there is one task, "a", and nothing to weigh': (GLS(tasks={"a": ["digit", "parity"]}), {}),
+    'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to':
+        (UPGrad(), {"parity": of(0)}),
+    "losses of weight 0 have no gradient, which leaves no task to weigh; leave balance= out":
+        (UPGrad(), {"digit": of(0), "parity": of(0)}),
+    'the figure "weight_digit" is also that of a loss or metric': (GLS(), {"weight_digit": of()}),
+    'two pairs of tasks have the figure "cosine_a_b_b"; rename a task': (GLS(), PAIRS),
+    'balance: preference: there is no task "house"; valid are "digit", "parity"':
+        (UPGrad(preference=PREFERRED), {}),
+    'there is no task "digti" (did you mean "digits"?); valid are "digits", "parity"':
+        (UPGrad(preference=PREFERRED, tasks={"digits": ["digit"]}), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_weighed_is_refused(message: str) -> None:
+    method, losses = REFUSED[message]
+    losses = {"digit": of(), "parity": of(), **losses}
+    spec = TaskSpec(outputs="digit", labels="digit", losses=losses)
+    with pytest.raises(SpecError) as raised:
+        check_method(method, spec)
+        tasks_of(method, spec)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(", 'balance: on="(" is not a regular expression'),
+        ("bodies", 'balance: on="bodies" matches no parameter; valid are "features"'),
+        ("featurs", '(did you mean "features"?)'),
+        ("digit.*", 'on="digit.*" selects no parameter that tasks share'),
+    ],
+)
+def test_parameters_that_cannot_be_compared_are_refused(pattern: str, message: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        ChosenParameters(pattern, dict.fromkeys(["body.weight", "digit.weight"]), ALONE).reached(
+            ["body.weight"]
+        )
+    assert message in str(raised.value)
+
+
+# ---- figures
 
 
 def gramians(count: int) -> list[np.ndarray]:
