@@ -34,7 +34,6 @@ CERTAIN = [method for name, method in methods().items() if name not in ("PCGrad"
 GRAMIAN = [*(method for method in CERTAIN if isinstance(method, GramianMethod)), CAGrad(0)]
 LOSSES = [method for method in CERTAIN if not isinstance(method, GramianMethod)]
 ALL = [*GRAMIAN, PCGrad()]
-IMMEDIATE = [method for method in ALL if not isinstance(method, GradNorm)]
 SIZES = [(2, 3), (3, 8), (7, 5), (16, 40)]
 
 
@@ -71,23 +70,18 @@ def weigh(method: Any, losses: Any, weights: Any, state: Any, epoch: int = 0) ->
 # ---- gradients ---------------------------------------------------------------------------------------------
 
 
-@of_each(GRAMIAN)
-def test_the_order_of_tasks_does_not_matter(method: Any) -> None:
-    for size in SIZES:
+@of_each(ALL)
+def test_neither_the_order_of_tasks_nor_a_common_scale_matters(method: Any) -> None:
+    """PCGrad draws an order of its own; FairGrad and GradNorm have weights in units of the gradients."""
+    for size in () if isinstance(method, PCGrad) else SIZES:
         gradients = rows(*size)
         order = np.random.RandomState(1).permutation(size[0])
         vector = weights_of(method, gradients) @ gradients
         moved = weights_of(method, gradients[order]) @ gradients[order]
         np.testing.assert_allclose(moved, vector, rtol=1e-6, atol=1e-7 * np.abs(vector).max())
-
-
-@of_each([*without(FairGrad, GradNorm), PCGrad()])
-def test_the_scale_of_all_gradients_does_not_matter(method: Any) -> None:
-    """Those left out have weights in units of the gradients."""
-    gradients = rows(4, 6)
-    for scale in (1e-9, 1e7):
-        found = weights_of(method, scale * gradients)
-        np.testing.assert_allclose(found, weights_of(method, gradients), rtol=1e-6)
+    for scale in () if isinstance(method, (FairGrad, GradNorm)) else (1e-9, 1e7):
+        found = weights_of(method, scale * rows(4, 6))
+        np.testing.assert_allclose(found, weights_of(method, rows(4, 6)), rtol=1e-6)
 
 
 OPPOSITE = np.array([[1.0, 0.0], [-1.0, 0.0]])
@@ -109,18 +103,17 @@ def test_weights_that_are_known(case: str) -> None:
         np.testing.assert_allclose(weights_of(method, gradients), np.full(len(gradients), weight), rtol=1e-9)
 
 
-@of_each([MGDA(), IMTLG()])
-def test_weights_whose_sum_is_documented_as_1(method: Any) -> None:
-    assert [weights_of(method, rows(*size)).sum() for size in SIZES] == pytest.approx([1] * len(SIZES))
-
-
-@of_each([UPGrad(), DualProj(), MGDA()])
-def test_no_task_is_harmed(method: Any) -> None:
+@of_each([UPGrad(), DualProj(), MGDA(), IMTLG()])
+def test_what_the_documentation_says_of_weights(method: Any) -> None:
+    """No task is harmed, or all benefit alike; means have a sum of 1."""
     for size in SIZES:
-        for seed in range(2):
-            gradients = rows(*size, seed)
-            vector = weights_of(method, gradients) @ gradients
-            assert (gradients @ vector >= -1e-7 * np.linalg.norm(gradients, axis=1).max() ** 2).all()
+        gradients = rows(*size)
+        weights = weights_of(method, gradients)
+        decreases = gradients @ (weights @ gradients)
+        if not isinstance(method, IMTLG):
+            assert (decreases >= -1e-7 * np.linalg.norm(gradients, axis=1).max() ** 2).all()
+        if isinstance(method, (MGDA, IMTLG)):
+            assert weights.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-7, -1e-7, 1e-5])
@@ -220,12 +213,9 @@ OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (UPGrad, {"every": 0}, "UPGrad: every is 0; valid is a whole number of at least 1"),
     (UPGrad, {"on": ""}, """UPGrad: on is ''; valid is "features", "parameters" or a pattern of"""),
     (MGDA, {"normalize": 1}, 'MGDA: normalize is 1; valid is True or False, "largest" or "mean"'),
-    (MGDA, {"normalize": "larges"}, """normalize is 'larges' (did you mean "largest"?)"""),
     (Sum, {"smooth": 1}, "Sum: smooth is 1; valid is a finite number of at least 0 and below 1"),
     (Sum, {"preference": {"a": 0}}, "Sum: preference is {'a': 0}; valid is a dict of numbers above 0 by"),
-    (Sum, {"preference": {"a": "2"}}, 'such as {"detection": 2} or None'),
     (Sum, {"preference": {}}, "Sum: preference is {}"),
-    (STCH, {"warmup": 0}, "STCH: warmup is 0"),
     (GLS, {"tasks": {}}, "GLS: tasks is {}; valid is a dict of lists of losses"),
     (Uncertainty, {"optimizer": "adm"}, """Uncertainty: optimizer is 'adm' (did you mean "adam"?)"""),
     (FairGrad, {"alpha": 0}, "FairGrad: alpha is 0; valid is a finite number above 0"),
@@ -333,29 +323,28 @@ def test_a_task_that_no_epoch_measured_keeps_its_mean_in_dwa() -> None:
 # ---- how much a task counts --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("normalize", [False, True, "largest", "mean"])
 @of_each(ALL)
-def test_equal_preferences_are_none(method: Any, normalize: Any) -> None:
-    gradients, method = rows(4, 6), type(method)(normalize=normalize)
-    expected = weights_of(method, gradients)
-    np.testing.assert_allclose(weights_of(method, gradients, [3, 3, 3, 3]), expected, rtol=1e-9)
+def test_equal_preferences_are_none(method: Any) -> None:
+    for normalize in (False, True, "largest", "mean"):
+        one = type(method)(normalize=normalize)
+        expected = weights_of(one, rows(4, 6))
+        np.testing.assert_allclose(weights_of(one, rows(4, 6), [3, 3, 3, 3]), expected, rtol=1e-9)
 
 
-@of_each(IMMEDIATE)
-def test_a_preference_does_not_depend_on_the_scale_of_a_normalised_loss(method: Any) -> None:
-    gradients, scale = rows(4, 6), np.array([1.0, 1e4, 1e-3, 7.0])
-    method = type(method)(normalize=True)
+@of_each([each for each in ALL if not isinstance(each, GradNorm)])
+def test_twice_as_important_is_twice_the_weight(method: Any) -> None:
+    """Of orthogonal gradients, but in CAGrad; in FairGrad, it is as if there were two such tasks.
+
+    And of normalised gradients, whatever the scale of their losses is.
+    """
+    weights = weights_of(method, np.eye(3), [2, 1, 1])
+    ratio = {"FairGrad": 2 ** (1 / 3), "NashMTL": 2**0.5}.get(type(method).__name__, 2.0)
+    if not getattr(method, "c", 0):
+        assert weights[0] / weights[1] == pytest.approx(ratio) and weights[1] == pytest.approx(weights[2])
+    gradients, scale, method = rows(4, 6), np.array([1.0, 1e4, 1e-3, 7.0]), type(method)(normalize=True)
     expected = weights_of(method, gradients, [2, 1, 1, 0.5])
     found = weights_of(method, gradients * scale[:, np.newaxis], [2, 1, 1, 0.5]) * scale
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
-
-
-@of_each([each for each in IMMEDIATE if not getattr(each, "c", 0)])
-def test_twice_as_important_is_twice_the_weight_of_orthogonal_gradients(method: Any) -> None:
-    """In FairGrad, it is as if there were two such tasks."""
-    weights = weights_of(method, np.eye(3), [2, 1, 1])
-    ratio = {"FairGrad": 2 ** (1 / 3), "NashMTL": 2**0.5}.get(type(method).__name__, 2.0)
-    assert weights[0] / weights[1] == pytest.approx(ratio) and weights[1] == pytest.approx(weights[2])
 
 
 @pytest.mark.parametrize("preference", [[1, 1, 1, 1], [3, 1, 2, 0.5]], ids=["equal", "preferred"])

@@ -129,18 +129,6 @@ def test_equations_without_a_unique_solution() -> None:
     assert w.sum() == pytest.approx(1) and length == pytest.approx(math.sqrt(1 / 3))
 
 
-def test_programs_that_are_not_found_start_where_the_exchanges_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = []
-
-    def noted(Q: Any, b: Any, total: Any = None, start: Any = None) -> np.ndarray:
-        starts.append(start)
-        return minimum(Q, b, total, start)
-
-    monkeypatch.setattr(solvers, "minimum", noted)
-    UPGrad().solve(gramian(opposite, 20, 0))
-    assert len(starts) > 5 and max(np.count_nonzero(start) for start in starts) > 5
-
-
 def test_many_tasks_are_projected_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part's systems of equations take as much memory as the square of the number of tasks."""
     M = gramian(independent, 10, 0)

@@ -128,12 +128,10 @@ BOTH = ["clean", "noisy"]
 NUMBERED = {"batch": ["number", *BOTH], "unused": ["labels.number"]}
 DEFAULT = {"batch": None}  # the inputs, then the labels
 ORDERS = {
-    "one part": ([{}], [], ["a/clean", "a/noisy"]),
     "shared": ([{}, {}], BOTH, BOTH),
     "one of them shared": ([{}, {}], ["noisy"], ["a/clean", "b/clean", "noisy"]),
     "declared by one": ([DEFAULT, {}], ["noisy"], ["b/clean", "noisy", "a/clean"]),
     "declared by none": ([DEFAULT, DEFAULT], [], ["a/noisy", "b/noisy", "a/clean", "b/clean"]),
-    "a slot that nothing takes": ([NUMBERED, {}], BOTH, ["a/number", *BOTH]),
     "one of several parts": ([NUMBERED, NUMBERED], BOTH, ["a/number", "b/number", *BOTH]),
     "shared too": ([NUMBERED, {}, NUMBERED], ["number", *BOTH], ["number", *BOTH]),
 }
