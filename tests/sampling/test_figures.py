@@ -217,7 +217,6 @@ def test_a_task_file_may_return_loaders_and_a_sampling(tmp_path, monkeypatch, ca
     for command, shown in (
         (["check", "turns.py"], "an epoch, by RoundRobin"),
         (["train", "turns.py", "--quiet"], ""),
-        (["evaluate", "turns.py", "--from", "runs/turns"], "kind"),
         (["export", "turns.py", "--from", "runs/turns"], ""),
         (["tasks", "turns.py", "--quiet"], "that tasks share, mean of 50 batches of each loader"),
     ):

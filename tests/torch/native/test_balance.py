@@ -33,6 +33,7 @@ from multifit.distributed import ALONE, World
 from multifit.handlers.state import RunState
 from multifit.torch import balance
 from multifit.torch.balance import make_balancer
+from tests.common.handlers import handler
 from tests.common.ranks import run_ranks
 
 from .nets import Heads, assert_equal_parameters, heads, loader, spec_of_heads
@@ -376,12 +377,10 @@ def test_ranks_weigh_the_losses_of_all(method: Any) -> None:
         assert of_rank == pytest.approx(figures, rel=1e-10)
 
 
-def test_weights_follow_their_formulas() -> None:
-    (first, *_), figures, _ = weighed(GLS())
-    losses = np.array([each.item() for each in Step(GLS()).result().objectives.values()])
-    np.testing.assert_allclose(first, np.prod(losses) ** (1 / 3) / 3 / losses)
-    assert weighed(Halves())[0] == [[0.5 * (name in labels) for name in NAMES] for labels in BATCHES]
-    assert figures["weight_a"] == pytest.approx(np.mean([each[0] for each in weighed(GLS())[0] if each[0]]))
+def test_weights_of_some_batches() -> None:
+    found, figures, _ = weighed(Halves())
+    assert found == [[0.5 * (name in labels) for name in NAMES] for labels in BATCHES]
+    assert [figures[f"weight_{name}"] for name in NAMES] == [0.5] * 3
     drawn, *_ = weighed(RLW(every=2))
     assert drawn[1] == pytest.approx(drawn[0]) and sum(drawn[0]) == pytest.approx(1)
     assert Step(RLW()).balancer.never_met() is None
@@ -455,10 +454,7 @@ def test_parameters_must_be_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> Non
     ("body", "options"), [("dense", {"accumulate": 2}), ("lazy", {}), ("dense", {"precision": "bfloat16"})]
 )
 def test_the_sum_trains_as_without_a_method(on: str, body: str, options: dict[str, Any]) -> None:
-    one, other = (
-        estimator_of(heads(body), **options),
-        estimator_of(heads(body), balance=Sum(on=on), **options),
-    )
+    one, other = (estimator_of(heads(body), balance=each, **options) for each in (None, Sum(on=on)))
     for each in (one, other):
         torch.manual_seed(1)  # lazy layers draw their parameters
         each.fit(loader(), epochs=2, event_handlers=[])
@@ -467,14 +463,13 @@ def test_the_sum_trains_as_without_a_method(on: str, body: str, options: dict[st
 
 
 def test_handlers_change_the_objectives_that_are_compared() -> None:
-    class Doubled:
-        def change_objective(self, estimator: Any, objectives: Any) -> Any:
-            return [2 * each for each in objectives]
-
-    one, other = estimator_of(balance=Sum()), estimator_of(balance=Sum())
-    one.fit(loader(), epochs=1, event_handlers=[])
-    other.fit(loader(), epochs=1, event_handlers=[Doubled()])
-    norms = [each.history["train_gradnorm_size"][0] for each in (one, other)]
+    doubled = handler(
+        "Doubled", change_objective=lambda estimator, objectives: [2 * each for each in objectives]
+    )
+    norms = [
+        estimator_of(balance=Sum()).fit(loader(), epochs=1, event_handlers=some)["train_gradnorm_size"][0]
+        for some in ([], [doubled])
+    ]
     assert norms[1] > 1.5 * norms[0]
 
 
