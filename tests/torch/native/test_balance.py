@@ -381,6 +381,10 @@ def test_weights_of_some_batches() -> None:
     found, figures, _ = weighed(Halves())
     assert found == [[0.5 * (name in labels) for name in NAMES] for labels in BATCHES]
     assert [figures[f"weight_{name}"] for name in NAMES] == [0.5] * 3
+    a, b, c = (each.item() for each in Step(Halves()).result().objectives.values())
+    (first, *_), *_ = weighed(GLS(tasks={"both": ["a", "b"]}))
+    mean = np.sqrt((a + b) * c)
+    np.testing.assert_allclose(first, [mean / 2 / (a + b)] * 2 + [mean / 2 / c])
     drawn, *_ = weighed(RLW(every=2))
     assert drawn[1] == pytest.approx(drawn[0]) and sum(drawn[0]) == pytest.approx(1)
     assert Step(RLW()).balancer.never_met() is None
