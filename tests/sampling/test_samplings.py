@@ -68,6 +68,7 @@ def test_the_updates_of_an_epoch() -> None:
     two = {"a": 3, "b": 1}
     assert loaders(RoundRobin(), two).updates(0, 0) == [("a",), ("b",)] * 3
     assert loaders(Ratios(a=2, b=1), {"a": 2, "b": 4}).updates(0, 0) == [("a",), ("b",), ("a",)] * 2
+    assert "".join(name for (name,) in spread({"a": 5, "b": 1})) == "aaabaa"
     turns = [name for (name,) in spread({"a": 50, "b": 10})]
     assert all(turns[i : i + 6].count("b") == 1 for i in range(0, 60, 6))
     assert loaders(Together(), two).updates(0, 0) == [("a", "b")] * 3

@@ -46,11 +46,12 @@ class FeatureGradients:
 class ParameterRows:
     """The tasks' gradients of the body's parameters on one device, as rows of an array for each.
 
-    `values` are the arrays of rows, of shape (tasks, size), by parameter; batches rewrite them.
+    `values` are the arrays of rows, of shape (tasks, size), by parameter; batches rewrite them, but for the
+    rows of tasks that reach none of these parameters, which stay 0.
     """
 
     def __init__(self, features: SharedFeatures, tasks: int) -> None:
-        self._tasks, self._context = tasks, features.arrays[0].context
+        self._context = features.arrays[0].context
         self._gradients = {each: each.grad(self._context) for each in features.parameters}
         self.values = {
             each: mx.nd.zeros((tasks, g.size), ctx=self._context, dtype=g.dtype)
@@ -78,9 +79,6 @@ class ParameterRows:
         only the first pass may update them.
         """
         present = sorted({task for each in features.rows for task in each.tasks})
-        for task in set(range(self._tasks)).difference(present):
-            for rows in self.values.values():
-                rows[task] = 0
         adds = [g for each, g in self._gradients.items() if each.grad_req == "add"]
         self._added = [(gradient, gradient.copy()) for gradient in adds]
         with ExitStack() as stack:
