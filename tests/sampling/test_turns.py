@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 import pytest
 
-from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec, handlers
+from multifit import Every, LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec, handlers
 from multifit.balance import RLW
 from multifit.balance.protocol import measured_losses
 from multifit.engines.loaders import iterate
@@ -201,7 +201,7 @@ NAMES = [name for name in handlers.__all__ if name[0].isupper()]
 NAMES.remove("CutMix")  # mixes images; it is MixUp otherwise
 MADE: dict[str, Callable[[Path], Any]] = {  # those that need arguments
     "CheckpointHandler": lambda folder: handlers.CheckpointHandler(
-        folder, handlers.Every(1, "batch"), "train_size", seed=0
+        folder, Every(1, "batch"), "train_size", seed=0
     ),
     "EarlyStoppingHandler": lambda folder: handlers.EarlyStoppingHandler(
         "train_size", patience=9, restore_best=True
@@ -216,7 +216,7 @@ MADE: dict[str, Callable[[Path], Any]] = {  # those that need arguments
     "Prune": lambda folder: handlers.Prune(optuna.trial.FixedTrial({}), "train_size"),
     "StoppingHandler": lambda folder: handlers.StoppingHandler(max_batch=5),
     "TensorBoardHandler": lambda folder: handlers.TensorBoardHandler(folder, every=1),
-    "ValidationHandler": lambda folder: handlers.Every(1, "batch", handlers.ValidationHandler(parts())),
+    "ValidationHandler": lambda folder: Every(1, "batch", handlers.ValidationHandler(parts())),
 }
 
 
