@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from multifit import (
@@ -21,7 +20,7 @@ from multifit import (
 )
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from multifit.utils.seeding import seed_everything
-from tests.api.resume_runs import At, Crash, Noisy, Numbered, unequal, values
+from tests.api.resume_runs import At, Augmented, Crash, Noisy, Numbered, unequal, values
 from tests.common.data import Scaling
 from tests.common.nets import TWO_HEADS, hybridized, normed_heads
 from tests.common.specs import two_head_spec
@@ -53,25 +52,17 @@ class NoisyPart(Noisy):
         return 5
 
 
-class AugmentedPart(gluon.data.ArrayDataset):
-    """Samples augmented with NumPy's generator, in this process or in a worker."""
-
-    def __getitem__(self, index: int) -> Any:
-        image, label = super().__getitem__(index)
-        return image + np.random.rand(), label
-
-
 DATA: dict[str, Callable[[], Any]] = {
     "lists": parts,
     "loaders": shuffled,
     "loaders with rollover": lambda: shuffled(last_batch="rollover"),
-    "loaders that augment": lambda: shuffled(AugmentedPart),
+    "loaders that augment": lambda: shuffled(Augmented),
     "loaders with workers": lambda: shuffled(num_workers=1),
     "loaders that iterate in their own way": lambda: shuffled(loader=Scaling),
     "arrays": lambda: shuffled(lambda *columns: columns, lambda columns, **how: batches(*columns, **how)),
     "noisy": lambda: {name: NoisyPart(name) for name in TWO_HEADS},
     "worker that augments, with rollover, and noisy": lambda: {
-        "digit": shuffled(AugmentedPart, last_batch="rollover", num_workers=1)["digit"],
+        "digit": shuffled(Augmented, last_batch="rollover", num_workers=1)["digit"],
         "size": NoisyPart("size"),
     },
 }
