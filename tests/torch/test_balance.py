@@ -22,6 +22,14 @@ ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02, "wd": 0.01})
 SGD = {"learning_rate": 0.05, "momentum": 0.9}
 
 
+def net_of(kind: str = "normed") -> Any:
+    """Return a hybridized net in float64, the same one each time; `kind` "dropout" draws random numbers."""
+    seed_everything(3)
+    net = normed_heads(0.4 if kind == "dropout" else 0.0)
+    net.cast("float64")
+    return hybridized(net)
+
+
 def three() -> Any:
     """A third loss on one of the two outputs, and one that counts for nothing."""
     again, idle = (LossSpec(mx.gluon.loss.L1Loss(), "size", "size", weight=weight) for weight in (0.3, 0.0))
@@ -104,11 +112,8 @@ def test_methods_are_those_of_mxnet(name: str) -> None:
 
     def run(engine: str) -> Any:
         how: dict[str, Any] = {"spec": two_head_spec, "data": BATCHES, "trainers": ADAM, **changes}
-        seed_everything(3)
-        net = normed_heads(0.0)
-        net.cast("float64")
         spec, data, sampling = how.pop("spec")(), how.pop("data"), how.pop("sampling", None)
-        estimator = MultiEstimator(hybridized(net), spec, balance=method, engine=engine, **how)
+        estimator = MultiEstimator(net_of(), spec, balance=method, engine=engine, **how)
         for _ in range(2):  # fits, of which the second goes on
             history = estimator.fit(data, data, epochs=2, event_handlers=[], sampling=sampling)
         assert any(figure.startswith("train_weight_") for figure in history)
