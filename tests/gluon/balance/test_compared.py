@@ -41,9 +41,7 @@ def test_what_was_not_compared_is_nan(case: str, on: str, caplog: Any) -> None:
 @pytest.mark.parametrize(
     ("case", "on"),
     [
-        ("a pair that shares nothing", "parameters"),
         ("labels that meet in one half", "features"),
-        ("each half with labels of its own", "features"),
         ("each half with labels of its own", "parameters"),
     ],
 )

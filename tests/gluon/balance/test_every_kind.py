@@ -153,7 +153,6 @@ def mean_parity(labels: Any, outputs: Any) -> float:
 
 RESUMED = {
     **{name: METHODS[name] for name in ("DWA", "FAMO, every other batch", "a user's own that looks back")},
-    "GradNorm, every third batch": GradNorm(every=3),
     "a preference, smooth": UPGrad(preference={"digit": 3}, smooth=0.8, normalize="mean"),
     "PCGrad, every other batch": PCGrad(every=2),
 }
