@@ -87,7 +87,7 @@ def test_with_weights_of_1_a_fit_is_that_of_the_sum(name: str, on: str, devices:
     make, spec = NETS.get(name, (lambda: hybridized(Nested()), three_tasks))
     plain, cut = twins(make, BATCHES[0][0])
     for net, method in ((plain, None), (cut, Sum(on=on))):
-        fitted(net, method, devices=devices, batches=EVEN if devices else BATCHES, spec=spec())
+        fitted(net, method, 1, devices, batches=EVEN if devices else BATCHES, spec=spec())
     if on == "features" and name != "skips":
         assert_unchanged(cut, snapshot(plain))
     else:
