@@ -7,7 +7,12 @@ import numpy as np
 from ..utils.arguments import NotNegative, Positive, Seed, checked, known_arguments, one_of
 from ..utils.protocols import Numbers
 from .protocol import GramianMethod, Measured, State, options_of
-from .solvers import equal_projections, projected, rank, regularized, shortest
+from .solvers import equal_projections, fair, projected, rank, regularized, shortest
+
+
+def _mean(gramian: Numbers, preference: Numbers | float) -> Numbers:
+    """Return the weights of the gradients' mean, in which each counts by its preference."""
+    return np.full(len(gramian), 1 / len(gramian)) * preference
 
 
 class Sum(GramianMethod):
@@ -131,10 +136,9 @@ class MGDA(GramianMethod):
 
     .. math:: w = \arg\min_{w \ge 0,\; \sum_k w_k = 1} w^T M w
 
-    No task's loss grows along it, to first order. Solved exactly. The sum of the weights is 1: with K tasks,
-    the gradient is at most 1/K of the gradient of the summed losses, so a learning rate that was tuned for
-    the sum is too low. Tasks with small gradients get the most weight. With a preference p, the gradients are
-    divided by it: the losses that limit the mean then fall in proportion to p.
+    No task's loss grows along it, to first order. Solved exactly. The sum of the weights is 1. Tasks with
+    small gradients get the most weight. With a preference p, the gradients are divided by it: the losses that
+    limit the mean then fall in proportion to p.
 
     References
     ----------
@@ -189,8 +193,8 @@ class CAGrad(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the mean plus those of the direction that is added to it."""
-        tasks, inner = len(gramian), gramian / np.trace(gramian)
-        mean = np.full(tasks, 1 / tasks) * preference
+        inner = gramian / np.trace(gramian)
+        mean = _mean(gramian, preference)
         radius = self.c * float(np.sqrt(max(mean @ inner @ mean, 0.0)))
         if not radius:
             return mean
@@ -207,10 +211,8 @@ class IMTLG(GramianMethod):
 
     where D has the gradients' lengths and R their cosines, and p is the preference, to which the projections
     are proportional: ones by default. Then this is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`, but accurate even
-    where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1: with K tasks, the
-    gradient is about 1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum
-    is too low. Where the sum of v is 0, v cannot be scaled to a sum of 1, and the mean of the gradients is
-    taken.
+    where the lengths differ by many powers of ten. Weights may be negative; their sum is 1. Where the sum of
+    v is 0, v cannot be scaled to a sum of 1, and the mean of the gradients is taken.
 
     References
     ----------
@@ -224,11 +226,8 @@ class IMTLG(GramianMethod):
         lengths, weights = np.sqrt(np.diag(gramian)), equal_projections(gramian, preference)
         total = float(weights.sum())
         if abs(total) <= 1e-12 * float(np.sum(preference / lengths)):
-            return np.full(len(gramian), 1 / len(gramian)) * preference
+            return _mean(gramian, preference)
         return np.asarray(weights * np.mean(preference) / total)
-
-
-FAIRGRAD_ITERATIONS, TOLERANCE, LARGEST = 200, 1e-12, 1e8
 
 
 class FairGrad(GramianMethod):
@@ -260,20 +259,10 @@ class FairGrad(GramianMethod):
         self.alpha = alpha
 
     def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
-        """Return the solution, by damped Newton steps that start at the one for orthogonal gradients."""
-        power = 1 / self.alpha
-        lengths = np.sqrt(np.diag(gramian))
-        cosines = gramian / np.outer(lengths, lengths)
+        """Return the solution."""
+        power, lengths = 1 / self.alpha, np.sqrt(np.diag(gramian))
         shares = lengths ** (power - 1) * preference**power
-        x = shares ** (1 / (1 + power))  # the weights times the lengths
-        for _ in range(FAIRGRAD_ITERATIONS):
-            residual = cosines @ x - shares * x**-power
-            slope = cosines + np.diag(power * shares * x ** (-power - 1))
-            change = np.linalg.lstsq(slope, -residual, rcond=None)[0]
-            x = x + _length(cosines, shares, power, x, change, float(residual @ change)) * change
-            if np.abs(change / x).max() < TOLERANCE or x.max() > LARGEST:
-                break
-        return np.asarray(x / lengths)
+        return np.asarray(fair(gramian / np.outer(lengths, lengths), shares, power) / lengths)
 
 
 class NashMTL(FairGrad):
@@ -295,38 +284,14 @@ class NashMTL(FairGrad):
         super().__init__(1.0, **options)
 
 
-def _length(
-    cosines: Numbers, shares: Numbers, power: float, x: Numbers, change: Numbers, slope: float
-) -> float:
-    """Return the share of a Newton step that keeps x positive and lets the potential fall."""
-    largest = float(np.max(-change / x))
-    length = min(1.0, 0.9 / largest) if largest > 0 else 1.0
-    before = _potential(cosines, shares, power, x)
-    while length > TOLERANCE:
-        after = _potential(cosines, shares, power, x + length * change)
-        if after <= before + 1e-4 * length * slope + 1e-14 * abs(before):
-            break
-        length /= 2
-    return length
-
-
-def _potential(cosines: Numbers, shares: Numbers, power: float, x: Numbers) -> float:
-    """Return the convex function whose gradient is 0 at the solution."""
-    integral = np.log(x) if power == 1 else x ** (1 - power) / (1 - power)
-    return float(x @ cosines @ x / 2 - shares @ integral)
-
-
-SCALES = one_of("min", "median", "rmse")
-
-
 class AlignedMTL(GramianMethod):
     r"""Makes the gradients orthogonal and equally long, with the least change, and takes their mean.
 
     .. math:: w = \sqrt{\sigma}\; V \Lambda^{-1/2} V^T u, \qquad M = V \Lambda V^T, \quad u_k = p_k/K
 
     p being the preference, over the eigenvalues that are not 0, of which :math:`\sigma` is the smallest, the
-    median or the mean. The sum of the weights is not fixed; with orthogonal gradients of equal length it is
-    1: with K tasks, a learning rate that was tuned for the sum of the losses is then too low.
+    median or the mean. The sum of the weights is not fixed; with orthogonal gradients of equal length, it is
+    1.
 
     Parameters
     ----------
@@ -344,7 +309,9 @@ class AlignedMTL(GramianMethod):
     averages = True
 
     @checked
-    def __init__(self, scale: Annotated[str, SCALES] = "min", **options: Any) -> None:
+    def __init__(
+        self, scale: Annotated[str, one_of("min", "median", "rmse")] = "min", **options: Any
+    ) -> None:
         super().__init__(**options)
         self.scale = scale
 
@@ -357,7 +324,7 @@ class AlignedMTL(GramianMethod):
         positive[: tasks - rank(gramian)] = False
         values, vectors = values[positive], vectors[:, positive]
         scales = {"min": values[0], "median": values[(len(values) - 1) // 2], "rmse": values.mean()}
-        mean = np.full(tasks, 1 / tasks) * preference
+        mean = _mean(gramian, preference)
         return np.asarray(np.sqrt(scales[self.scale]) * (vectors / np.sqrt(values)) @ vectors.T @ mean)
 
 
@@ -371,8 +338,7 @@ class UPGrad(GramianMethod):
 
     where p is the preference, 1 for each task by default. No task's loss grows along the mean, to first
     order, and tasks count in proportion to their gradients. The sum of the weights is at least 1, and 1 if no
-    two gradients conflict: with K tasks, the gradient is then 1/K of the gradient of the summed losses, so a
-    learning rate that was tuned for the sum is too low.
+    two gradients conflict.
 
     Parameters
     ----------
@@ -396,7 +362,7 @@ class UPGrad(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the sum of the projected gradients' weights."""
-        mean = np.full(len(gramian), 1 / len(gramian)) * preference
+        mean = _mean(gramian, preference)
         if gramian.min() >= 0:  # no conflict: the projection changes nothing
             return mean
         definite = regularized(gramian, self.regularization)
@@ -411,9 +377,7 @@ class DualProj(GramianMethod):
     .. math:: w = \arg\min_{v \ge p / K} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I
 
     where p is the preference, 1 for each task by default. No task's loss grows along it, to first order. The
-    sum of the weights is at least 1, and 1 if the mean conflicts with no gradient: with K tasks, the gradient
-    is then 1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum is too
-    low.
+    sum of the weights is at least 1, and 1 if the mean conflicts with no gradient.
 
     Parameters
     ----------
@@ -436,7 +400,7 @@ class DualProj(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the projected mean."""
-        mean = np.full(len(gramian), 1 / len(gramian)) * preference
+        mean = _mean(gramian, preference)
         return np.asarray(projected(regularized(gramian, self.regularization), mean[None])[0])
 
 
@@ -460,6 +424,6 @@ class ConFIG(GramianMethod):
         """Return the weights of the conflict-free direction."""
         direction = equal_projections(gramian, preference)
         if np.abs(direction * np.sqrt(np.diag(gramian))).max() <= 1e-8:  # only rounding
-            return np.full(len(gramian), 1 / len(gramian)) * preference
+            return _mean(gramian, preference)
         square = float(direction @ gramian @ direction)
         return np.asarray(direction * float(np.sum(gramian @ direction)) / square)

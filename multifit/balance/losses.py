@@ -1,14 +1,49 @@
 """Methods that weigh the losses of tasks."""
 
+import math
 from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
 
-from ..utils.arguments import Count, NotNegative, Positive, Seed, checked
+from ..utils.arguments import Count, NotNegative, Positive, Seed, checked, one_of
 from ..utils.protocols import Numbers
 from .protocol import LARGEST, LossMethod, Measured, State
-from .solvers import OPTIMIZERS, descended, started
+
+OPTIMIZERS = one_of("adam", "sgd")
+MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
+
+
+def started(values: float, tasks: int, optimizer: str) -> State:
+    """Return the state of `tasks` numbers that all start at `values`."""
+    names = ("mean", "square", "count") if optimizer == "adam" else ()
+    return {"values": np.full(tasks, values), **{name: np.zeros(tasks) for name in names}}
+
+
+def descended(measured: Measured, state: State, gradient: Any, rate: float, optimizer: str = "adam") -> State:
+    """Return the state after one step against the gradient; the numbers of absent tasks do not change.
+
+    "adam" has the usual constants; each task counts its own steps.
+
+    References
+    ----------
+    D. P. Kingma, J. Ba: Adam: A Method for Stochastic Optimization. 2015, arXiv:1412.6980.
+    """
+    F, there = measured.F, measured.present
+    gradient = gradient * there
+    if optimizer == "sgd":
+        return {"values": state["values"] - rate * gradient}
+    count = state["count"] + there
+    mean = state["mean"] + (1 - MEAN) * (gradient - state["mean"]) * there
+    square = state["square"] + (1 - SQUARE) * (gradient * gradient - state["square"]) * there
+    at_least_1 = F.maximum(count, 1.0)
+    corrected = F.sqrt(square / (1 - _power(F, SQUARE, at_least_1))) + EPSILON
+    step = rate * there * mean / (1 - _power(F, MEAN, at_least_1)) / corrected
+    return {"values": state["values"] - step, "mean": mean, "square": square, "count": count}
+
+
+def _power(F: Any, base: float, exponent: Any) -> Any:
+    return F.exp(math.log(base) * exponent)
 
 
 class Uncertainty(LossMethod):
@@ -180,9 +215,7 @@ class RLW(LossMethod):
 
     .. math:: w = \mathrm{softmax}(z), \qquad z_k \sim \mathcal N(0, 1)
 
-    The weights depend on the seed and the number of batches trained before. Their sum is 1: with K tasks, the
-    gradient is on average 1/K of the gradient of the summed losses, so a learning rate that was tuned for the
-    sum is too low.
+    The weights depend on the seed and the number of batches trained before. Their sum is 1.
 
     Parameters
     ----------
@@ -233,8 +266,7 @@ class FAMO(LossMethod):
 
     After the parameters were updated, the losses of the same batch are computed again, and Adam updates
     :math:`\omega` along :math:`J^T (\log \ell - \log \ell')`, J being the Jacobian of the softmax. All losses
-    must be positive. The sum of the weights is 1: with K tasks, the gradient is about 1/K of the gradient of
-    the summed losses, so a learning rate that was tuned for the sum is too low.
+    must be positive. The sum of the weights is 1.
 
     Parameters
     ----------

@@ -3,13 +3,10 @@
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
-from ..utils.arguments import one_of
 from ..utils.protocols import Numbers
-from .protocol import Measured, State
 
 # Eigenvalues of cosines below this share of the largest are rounding: the sum of a million products in
 # float32 has a relative error of 4e-6.
@@ -266,37 +263,41 @@ def _bisected(inner: Numbers, radius: float, products: Numbers) -> Numbers:
     return w
 
 
-OPTIMIZERS = one_of("adam", "sgd")
-MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
+NEWTON_STEPS, TOLERANCE, LARGEST = 200, 1e-12, 1e8
 
 
-def started(values: float, tasks: int, optimizer: str) -> State:
-    """Return the state of `tasks` numbers that all start at `values`."""
-    names = ("mean", "square", "count") if optimizer == "adam" else ()
-    return {"values": np.full(tasks, values), **{name: np.zeros(tasks) for name in names}}
+def fair(cosines: Numbers, shares: Numbers, power: float) -> Numbers:
+    r"""Return :math:`x > 0` with :math:`C x = s x^{-p}`, C being `cosines`, s the `shares` and p the `power`.
 
-
-def descended(measured: Measured, state: State, gradient: Any, rate: float, optimizer: str = "adam") -> State:
-    """Return the state after one step against the gradient; the numbers of absent tasks do not change.
-
-    "adam" has the usual constants; each task counts its own steps.
-
-    References
-    ----------
-    D. P. Kingma, J. Ba: Adam: A Method for Stochastic Optimization. 2015, arXiv:1412.6980.
+    Takes damped Newton steps from the solution for orthogonal gradients. Without a solution, x is large.
     """
-    F, there = measured.F, measured.present
-    gradient = gradient * there
-    if optimizer == "sgd":
-        return {"values": state["values"] - rate * gradient}
-    count = state["count"] + there
-    mean = state["mean"] + (1 - MEAN) * (gradient - state["mean"]) * there
-    square = state["square"] + (1 - SQUARE) * (gradient * gradient - state["square"]) * there
-    at_least_1 = F.maximum(count, 1.0)
-    corrected = F.sqrt(square / (1 - _power(F, SQUARE, at_least_1))) + EPSILON
-    step = rate * there * mean / (1 - _power(F, MEAN, at_least_1)) / corrected
-    return {"values": state["values"] - step, "mean": mean, "square": square, "count": count}
+    x = shares ** (1 / (1 + power))
+    for _ in range(NEWTON_STEPS):
+        residual = cosines @ x - shares * x**-power
+        slope = cosines + np.diag(power * shares * x ** (-power - 1))
+        change = np.linalg.lstsq(slope, -residual, rcond=None)[0]
+        x = x + _length(cosines, shares, power, x, change, float(residual @ change)) * change
+        if np.abs(change / x).max() < TOLERANCE or x.max() > LARGEST:
+            break
+    return np.asarray(x)
 
 
-def _power(F: Any, base: float, exponent: Any) -> Any:
-    return F.exp(math.log(base) * exponent)
+def _length(
+    cosines: Numbers, shares: Numbers, power: float, x: Numbers, change: Numbers, slope: float
+) -> float:
+    """Return the share of a Newton step that keeps x positive and lets the potential fall."""
+    largest = float(np.max(-change / x))
+    length = min(1.0, 0.9 / largest) if largest > 0 else 1.0
+    before = _potential(cosines, shares, power, x)
+    while length > TOLERANCE:
+        after = _potential(cosines, shares, power, x + length * change)
+        if after <= before + 1e-4 * length * slope + 1e-14 * abs(before):
+            break
+        length /= 2
+    return length
+
+
+def _potential(cosines: Numbers, shares: Numbers, power: float, x: Numbers) -> float:
+    """Return the convex function whose gradient is 0 at the solution."""
+    integral = np.log(x) if power == 1 else x ** (1 - power) / (1 - power)
+    return float(x @ cosines @ x / 2 - shares @ integral)

@@ -12,9 +12,9 @@ from ..estimator import MultiEstimator
 from ..estimator.run_folder import HISTORY, PARAMETERS, RunRecord, read_record, run_plots
 from ..handlers.checked_handlers import checked_handlers
 from ..handlers.history import History
-from ..spec.checks import one_shot
+from ..spec.checks.data import one_shot
+from ..spec.combine import restricted
 from ..spec.plan import Plan
-from ..spec.restrict import restricted
 from ..spec.terms import task_slots
 from ..utils.arguments import Count, checked_value
 from ..utils.seeding import mixed, seed_everything

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..balance import Sum
-from ..balance.compared import ChosenParameters
-from ..balance.means import cosine_figure
+from ..balance.balancers import ChosenParameters
 from ..balance.protocol import PULL_APART
+from ..balance.tasks import cosine_figure
 from ..distributed import ALONE
 from ..estimator import MultiEstimator
 from ..handlers import LoggingHandler, ProgressBar

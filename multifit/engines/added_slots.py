@@ -9,9 +9,8 @@ from typing import Any
 
 from ..spec import LabelSpec, TaskSpec
 from ..spec.checks import describe
-from ..spec.names import NAN, listed
 from ..spec.parsing import is_missable, presence
-from ..spec.terms import Term
+from ..spec.terms import NAN, Term, listed
 from ..spec.validate import BALANCED
 from ..utils.errors import DataError, Problem, SpecError
 from ..utils.protocols import Shape

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..spec.names import Ref
-from ..spec.terms import Taker, Term
+from ..spec.terms import Ref, Taker, Term
 from ..utils.protocols import Array, Numbers
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..distributed import unwrapped
 from ..distributed.log_once import LogOnce
 from ..sampling import TaskBatch, TaskLoaders
-from ..spec.checks import one_shot
+from ..spec.checks.data import one_shot
 from ..spec.parsing import presence
 from ..spec.terms import Term
 from ..spec.validate import BALANCED

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from ..sampling import LoaderCounts, TaskBatch, TaskLoaders
 from ..spec import TaskSpec
-from ..spec.checks import describe, one_shot
+from ..spec.checks import describe
+from ..spec.checks.data import one_shot
 from ..spec.parsing import is_missable
 from ..spec.plan import LoaderPlan
 from ..spec.terms import TaskSlots, slots_of, task_slots, with_optional

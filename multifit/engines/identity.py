@@ -10,9 +10,8 @@ import numpy as np
 
 from ..sampling import TaskLoaders
 from ..spec import LossSpec, MetricSpec, TaskSpec
-from ..spec.names import listed
 from ..spec.plan import function_name
-from ..spec.terms import MetricTerm, Term
+from ..spec.terms import MetricTerm, Term, listed
 from ..utils.text import suggest
 
 Parameters = Mapping[str, tuple[Sequence[int] | None, str]]

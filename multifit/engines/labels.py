@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from ..spec import TaskSpec
-from ..spec.checks import counted_labels_problem, partly_missing_problem
-from ..spec.names import LABELS, Ref
+from ..spec.checks.values import counted_labels_problem, partly_missing_problem
 from ..spec.parsing import label_of
+from ..spec.terms import LABELS, Ref
 from ..utils.errors import Problem
 
 

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..spec import MetricSpec, TaskSpec
-from ..spec.names import LABELS, Ref, listed
 from ..spec.parsing import coverage, is_missable, presence
 from ..spec.plan import function_name
-from ..spec.terms import MetricTerm
+from ..spec.terms import LABELS, MetricTerm, Ref, listed
 from ..utils.errors import CLEAR, Problem, SpecError, raise_problems
 from ..utils.signatures import arity_problem
 from ..utils.stages import EVALUATE, STAGES

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..sampling import TaskLoaders
-from ..spec.checks import loader_problems, no_batch_problems
+from ..spec.checks.data import loader_problems, no_batch_problems
 from ..utils.errors import DataError, raise_problems, user_code
 from ..utils.protocols import Loader
 from .batch import CurrentShare, ReadShare, Slice, arrays_in, as_numpy

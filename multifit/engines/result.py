@@ -6,8 +6,8 @@ from typing import Any
 
 from ..handlers.dispatcher import TrainingHooks
 from ..spec import TaskSpec
-from ..spec.names import listed
 from ..spec.parsing import is_missable, presence
+from ..spec.terms import listed
 
 Arrays = Mapping[str, Any]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.checks import describe, elementwise_problem
+from ..spec.checks import describe
+from ..spec.checks.values import elementwise_problem
 from ..utils.errors import SpecError
 from ..utils.signatures import signature_of
 from ..utils.text import quoted, shown, suggest

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..sampling import TaskBatch
 from ..spec import TaskSpec
-from ..spec.checks import batch_axis_problems, bind_slots, describe, form_problems, is_masked, slot_problems
+from ..spec.checks import describe
+from ..spec.checks.data import batch_axis_problems, bind_slots, form_problems, is_masked, slot_problems
 from ..spec.terms import TaskSlots
 from ..utils.errors import Problem, raise_problems
 from ..utils.protocols import Shape

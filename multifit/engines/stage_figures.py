@@ -12,8 +12,7 @@ import numpy as np
 
 from ..distributed import World
 from ..spec import TaskSpec
-from ..spec.names import listed
-from ..spec.terms import Term
+from ..spec.terms import Term, listed
 from ..utils.errors import Problem, raise_problems
 from ..utils.stages import TRAIN
 from .labels import LabelRule

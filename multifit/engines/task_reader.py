@@ -9,7 +9,7 @@ from typing import Any
 
 from ..distributed import World, unwrapped
 from ..sampling import TaskBatch, TaskLoaders
-from ..spec.checks import no_batch_problems
+from ..spec.checks.data import no_batch_problems
 from ..utils.errors import DataError
 from ..utils.protocols import Loader
 from ..utils.seeding import READ, mixed, preserve_rng, random_state, seed_order, set_random_state, state_hash

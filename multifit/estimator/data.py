@@ -9,7 +9,8 @@ from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..engines.loaders import loaders_of
 from ..sampling import Proportional, Sampling, TaskLoaders
 from ..spec import TaskSpec
-from ..spec.checks import batch_count, describe, is_array, is_endless, loader_problems, one_shot
+from ..spec.checks import describe
+from ..spec.checks.data import batch_count, is_array, is_endless, loader_problems, one_shot
 from ..spec.terms import task_slots
 from ..utils.errors import Problem, raise_problems
 from ..utils.stages import TRAIN

@@ -35,7 +35,7 @@ from ..handlers.interpretation import Interpretation, comparisons
 from ..handlers.state import RunState
 from ..sampling import Sampling, TaskLoaders
 from ..spec import TaskSpec, TrainerSpec
-from ..spec.checks import batch_count
+from ..spec.checks.data import batch_count
 from ..spec.plan import Plan
 from ..utils.arguments import (
     Count,

@@ -9,7 +9,7 @@ from ..distributed.log_once import LogOnce
 from ..engines import Engine, FirstBatches, Peeked
 from ..handlers.handler import AFTER_LAST_BATCH, TRAINING_EVENTS
 from ..sampling import TaskLoaders
-from ..spec.checks import batch_count, no_batch_problems, one_shot
+from ..spec.checks.data import batch_count, no_batch_problems, one_shot
 from ..utils.errors import raise_problems
 from ..utils.protocols import BatchResult
 from ..utils.seeding import set_random_state

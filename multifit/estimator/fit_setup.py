@@ -12,7 +12,7 @@ from ..handlers.dispatcher import EventDispatcher
 from ..handlers.handler import attribute, handler_name, unwrapped
 from ..handlers.state import RunState
 from ..sampling import TaskLoaders
-from ..spec.checks import one_shot
+from ..spec.checks.data import one_shot
 from ..utils.errors import Problem, raise_problems
 from ..utils.seeding import preserve_rng, seed_everything, seed_of_rank
 from ..utils.stages import EVALUATE, TRAIN, figure_name

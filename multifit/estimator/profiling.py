@@ -10,7 +10,7 @@ from typing import Any
 from ..engines import Engine, TrainStep
 from ..handlers.dispatcher import EventDispatcher, HandlerMethod, TrainingHooks
 from ..handlers.handler import TRAINING_EVENTS, handler_name
-from ..spec.checks import batch_count, loader_problems, no_batch_problems
+from ..spec.checks.data import batch_count, loader_problems, no_batch_problems
 from ..utils.arguments import Count, checked
 from ..utils.errors import DataError, raise_problems
 from ..utils.protocols import BatchResult, MultiEstimator

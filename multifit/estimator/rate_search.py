@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engines import Engine
 from ..handlers.plots import new_figure
-from ..spec.checks import one_shot
+from ..spec.checks.data import one_shot
 from ..utils.arguments import Positive, bounds, checked
 from ..utils.errors import TrainerError, note_place
 from ..utils.protocols import Trainer

@@ -20,7 +20,7 @@ from ..handlers.handler import Handler, unwrapped
 from ..handlers.plots import curves
 from ..handlers.printing import key_figures
 from ..handlers.triggers import Every
-from ..spec.checks import one_shot
+from ..spec.checks.data import one_shot
 from ..spec.parsing import coverage
 from ..utils.arguments import PathLike
 from ..utils.files import atomic_path, atomic_write, check_folder

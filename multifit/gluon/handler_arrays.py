@@ -8,8 +8,7 @@ import numpy as np
 
 from ..distributed import World
 from ..engines import Arrays
-from ..spec.names import LABELS, Ref
-from ..spec.terms import Taker, Term
+from ..spec.terms import LABELS, Ref, Taker, Term
 from ..utils.protocols import Array, Numbers, Parameter
 from .compat import mx
 from .data.arrays import new_array

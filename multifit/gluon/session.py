@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from .. import engines
-from ..balance.balancer import Balancer
+from ..balance.balancers import Balancer
 from ..distributed import ALONE, World
 from ..distributed.log_once import LogOnce
 from ..engines import Setup

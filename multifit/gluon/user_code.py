@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..spec.checks import channels_hint, describe
+from ..spec.checks import describe
+from ..spec.checks.values import channels_hint
 from ..utils.errors import note_call
 from ..utils.text import last_line
 from .compat import mx

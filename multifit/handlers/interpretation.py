@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..spec import TaskSpec
-from ..spec.checks import LENGTH, mask_kind
+from ..spec.checks.values import LENGTH, mask_kind
 from ..spec.terms import Taker
 from ..utils.errors import SpecError
 from ..utils.protocols import MultiEstimator, Numbers

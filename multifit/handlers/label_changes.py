@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..spec import TaskSpec
-from ..spec.checks import CHANNELS_FIRST, describe, has_channels_last
-from ..spec.names import LABELS, OUTPUTS, Ref, listed
+from ..spec.checks import describe
+from ..spec.checks.values import CHANNELS_FIRST, has_channels_last
 from ..spec.parsing import presence
-from ..spec.terms import Term
+from ..spec.terms import LABELS, OUTPUTS, Ref, Term, listed
 from ..utils.arguments import Names, Positive, Seed, Share, checked
 from ..utils.errors import SpecError
 from ..utils.protocols import Array, MultiEstimator

@@ -3,8 +3,7 @@
 No way of sampling needs an engine.
 """
 
-from .counts import LoaderCounts
-from .task_loaders import COUNTS, TaskBatch, TaskLoaders
+from .loaders import COUNTS, LoaderCounts, TaskBatch, TaskLoaders
 from .ways import Proportional, Ratios, RoundRobin, Sampling, Together, Update
 
 __all__ = [

@@ -58,12 +58,12 @@ class Sampling(Protocol):
     resumes exactly.
     """
 
-    @property
-    def joins(self) -> bool:
-        """Whether an update gets a batch of every loader."""
+    joins: bool = False
+    """Whether an update gets a batch of every loader."""
 
     def messages(self, loaders: Collection[str]) -> Iterator[str]:
-        """Yield what is wrong for loaders of these names."""
+        """Yield what is wrong for loaders of these names; nothing by default."""
+        return iter(())
 
     def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return how many batches an epoch takes from each loader; `sizes` says how many the loaders have.
@@ -75,7 +75,7 @@ class Sampling(Protocol):
         """Return the loaders of each update of an epoch, which takes `counts` batches from each loader."""
 
 
-class Proportional:
+class Proportional(Sampling):
     r"""Takes batches in proportion to a power of the loaders' sizes, in random order.
 
     .. math:: n_i \propto \min(e_i, K)^{1/T}
@@ -104,8 +104,6 @@ class Proportional:
     21, 2020, section 3.5.2.
     """
 
-    joins = False
-
     @checked
     def __init__(
         self, temperature: Positive = 1.0, largest: Count | None = None, batches: Count | None = None
@@ -133,7 +131,7 @@ class Proportional:
         return shuffled(counts, random)
 
 
-class Ratios:
+class Ratios(Sampling):
     """Takes batches in given ratios, spread over the epoch as evenly as possible.
 
     An epoch takes as many batches as all loaders have. ``Ratios(detection=2, segmentation=1)`` takes two
@@ -150,8 +148,6 @@ class Ratios:
     ValueError
         No ratio is given, or one is not a number above 0.
     """
-
-    joins = False
 
     def __init__(self, **ratios: float) -> None:
         if not ratios:
@@ -185,17 +181,11 @@ class Ratios:
         return spread(counts)
 
 
-class RoundRobin:
+class RoundRobin(Sampling):
     """Takes a batch from each loader in turn, until the longest loader has given all its batches.
 
     Shorter loaders start again. The order is that of the dict of loaders.
     """
-
-    joins = False
-
-    def messages(self, loaders: Collection[str]) -> Iterator[str]:
-        """Yield nothing: it works for any loaders."""
-        return iter(())
 
     def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the number of batches in an epoch by loader."""
@@ -206,7 +196,7 @@ class RoundRobin:
         return [(name,) for _ in range(max(counts.values())) for name in counts]
 
 
-class Together:
+class Together(Sampling):
     """Takes a batch from each loader in every update.
 
     If every loader has all inputs of the net, their batches are joined to one large batch. Its samples lack
@@ -230,10 +220,6 @@ class Together:
     @checked
     def __init__(self, until: Annotated[str, one_of("longest", "shortest")] = "longest") -> None:
         self.until = until
-
-    def messages(self, loaders: Collection[str]) -> Iterator[str]:
-        """Yield nothing: it works for any loaders."""
-        return iter(())
 
     def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the number of batches in an epoch by loader."""

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from ..utils.arguments import as_float, is_finite_number
 from ..utils.text import quoted, shown, suggest
-from .names import (
+from .specs import LabelSpec, LossSpec, MetricSpec
+from .terms import (
     LABELS,
     LOSSES,
     NAN,
@@ -16,16 +17,19 @@ from .names import (
     PLURAL,
     PRINTABLE,
     SINGULAR,
+    Declarations,
+    MatchedAnchors,
+    MetricTerm,
     Ref,
+    Term,
     Tree,
     bare_slots,
+    is_multi_box,
     is_name,
     leaves,
     listed,
     resolve,
 )
-from .specs import LabelSpec, LossSpec, MetricSpec
-from .terms import Declarations, MatchedAnchors, MetricTerm, Term, is_multi_box
 
 
 def presence(label: str) -> str:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from ..utils.stages import STAGES
 from ..utils.tables import html_table, table, terminal_width
 from ..utils.text import counted
-from .names import LABELS, OUTPUTS, Ref, Tree
-from .terms import Declarations, MatchedAnchors, MetricTerm, Taker, Term
+from .terms import LABELS, OUTPUTS, Declarations, MatchedAnchors, MetricTerm, Ref, Taker, Term, Tree
 
 ARRAYS = ("input", "output", "label")
 LAYER_HEADERS = "layer", "type", "output", "parameters"

@@ -9,10 +9,9 @@ from typing import Any
 from ..utils.arguments import with_known_arguments
 from ..utils.errors import Problem, raise_problems
 from ..utils.protocols import Array, Loss, Metric, Net
-from .combine import combine_messages, combined_fields, part_slots, shared_slots
+from .combine import combine_messages, combined_fields, part_slots, restricted, shared_slots
 from .parsing import FieldParser, state_messages
 from .plan import one_line, summary
-from .restrict import restricted
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import Declarations, changed
 from .validate import declaration_messages, routing_messages

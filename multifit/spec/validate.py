@@ -9,9 +9,20 @@ from ..utils.errors import SpecError, user_code
 from ..utils.signatures import arity_problem
 from ..utils.stages import EVALUATE, STAGES
 from ..utils.text import quoted, shown, suggest
-from .names import LABELS, OUTPUTS, PRINTABLE, SINGULAR, Ref, is_name, listed, resolve
 from .parsing import coverage, is_missable
-from .terms import Declarations, MetricTerm, Term
+from .terms import (
+    LABELS,
+    OUTPUTS,
+    PRINTABLE,
+    SINGULAR,
+    Declarations,
+    MetricTerm,
+    Ref,
+    Term,
+    is_name,
+    listed,
+    resolve,
+)
 
 
 def routing_messages(declarations: Declarations) -> Iterator[str]:

@@ -10,11 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..balance import GramianMethod, compared
-from ..balance.balancer import Arrays, Balancer, LossBalancer
-from ..balance.compared import NOTHING_SHARED, ChosenParameters, Products, Timer
+from ..balance import GramianMethod, balancers
+from ..balance.balancers import (
+    NOTHING_SHARED,
+    Arrays,
+    Balancer,
+    ChosenParameters,
+    LossBalancer,
+    Products,
+    Timer,
+)
+from ..balance.protocol import shape_of_numbers
 from ..balance.tasks import Tasks, check_method
-from ..balance.weighing import shape_of_numbers
 from ..distributed import World
 from ..handlers.state import RunState
 from ..spec import TaskSpec
@@ -221,7 +228,7 @@ class ParameterGradients(FeatureGradients):
         self._shared = []
 
 
-class GradientBalancer(compared.GradientBalancer):
+class GradientBalancer(balancers.GradientBalancer):
     """Weighs the gradients of tasks where autograd's graph branches."""
 
     of_features, of_parameters = FeatureGradients, ParameterGradients

@@ -18,7 +18,8 @@ from ..engines import batch
 from ..engines.added_slots import KnownLabels
 from ..engines.batch import WHOLE
 from ..engines.splitter import MAX_SIGNATURES, Splitter
-from ..spec.checks import describe, is_masked
+from ..spec.checks import describe
+from ..spec.checks.data import is_masked
 from ..utils.errors import Problem, raise_problems
 from .added_slots import CarriedState as CarriedState
 from .added_slots import MissingLabels

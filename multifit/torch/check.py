@@ -19,12 +19,11 @@ from ..engines import FirstBatches
 from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
 from ..engines.splitter import cast_line
 from ..spec import TaskSpec
-from ..spec.checks import label_problems, not_finite_problem
-from ..spec.checks.losses import absent_problems, weights_problems
-from ..spec.names import LABELS, Ref
+from ..spec.checks.results import absent_problems, weights_problems
+from ..spec.checks.values import label_problems, not_finite_problem
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
-from ..spec.terms import Term, by_reference
+from ..spec.terms import LABELS, Ref, Term, by_reference
 from ..utils.errors import Problem, SpecError, raise_problems
 from ..utils.seeding import preserve_rng
 from ..utils.stages import EVALUATE, TRAIN

@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..engines.batch import as_numpy
-from ..spec.checks import channel_doubts
-from ..spec.checks.doubts import are_logarithms, loss_doubts, share_doubts, softmax_doubts
+from ..spec.checks.values import are_logarithms, channel_doubts, loss_doubts, share_doubts, softmax_doubts
 from .inspection import is_kind
 from .step import StepResult
 

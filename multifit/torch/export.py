@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..engines.prediction import Signature
-from ..spec.checks import at_path, bind_outputs
+from ..spec.checks.results import at_path, bind_outputs
 from ..utils.errors import SpecError, raise_problems
 from ..utils.files import atomic_path, atomic_write, sha256
 from ..utils.text import quoted

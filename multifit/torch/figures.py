@@ -11,7 +11,7 @@ from torch import Tensor
 from ..distributed import ALONE, World
 from ..engines import stage_figures
 from ..engines.sums import NORM, WEIGHTED
-from ..sampling.counts import LoaderCounts as LoaderCounts
+from ..sampling.loaders import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
 from ..utils.stages import TRAIN
 from .labels import LabelRule, label_rules

@@ -16,8 +16,7 @@ from ..distributed import World
 from ..engines import Arrays
 from ..engines.batch import as_numpy
 from ..spec import TaskSpec
-from ..spec.names import LABELS, Ref
-from ..spec.terms import Taker, Term, changed
+from ..spec.terms import LABELS, Ref, Taker, Term, changed
 from ..utils.protocols import Numbers
 from .batch import Batch
 from .losses import Objective

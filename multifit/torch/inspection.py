@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ..engines.batch import as_numpy
 from ..engines.metric_figures import function_arity_problem
-from ..spec.checks import describe, elementwise_problem, losses
-from ..spec.names import OUTPUTS, Ref, listed
-from ..spec.terms import Term
+from ..spec.checks import describe, results
+from ..spec.checks.values import elementwise_problem
+from ..spec.terms import OUTPUTS, Ref, Term, listed
 from ..utils.errors import Problem
 from ..utils.signatures import arity_problem
 from .labels import CLASS_FUNCTIONS, CLASS_LOSSES, class_indices
@@ -32,7 +32,7 @@ ELEMENTWISE: tuple[Any, ...] = (
 )  # fmt: skip
 INDEXED: tuple[Any, ...] = (*CLASS_LOSSES, *CLASS_FUNCTIONS)
 STOCK = "torch.nn"  # its losses have a gradient, which scales with their weight
-NO_GRADIENT = losses.NO_GRADIENT.format("detach(), item() or torch.no_grad()")
+NO_GRADIENT = results.NO_GRADIENT.format("detach(), item() or torch.no_grad()")
 SUMMED = (
     'has reduction="sum", and a number counts as the mean of the batch\'s samples, so that an update would '
     'depend on the size of batches; give reduction="none", whose values are added up and divided by the '
@@ -170,7 +170,7 @@ def _class_weights(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any
         return None
     axis = class_axis(fn, arrays[output], arrays[label])
     binary = 2 if is_kind(fn, (nn.BCELoss, nn.BCEWithLogitsLoss)) else None
-    return losses.class_weights_problem(term, binary if axis is None else arrays[output].shape[axis])
+    return results.class_weights_problem(term, binary if axis is None else arrays[output].shape[axis])
 
 
 def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) -> str | None:
@@ -187,7 +187,7 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
     is_double = any(copy.dtype == torch.float64 for copy in copies.values())
     dtype = torch.float64 if is_double else torch.float32
     cast = f"{str(dtype)[6:]}: cast it, with to({dtype})"
-    message = losses.parts_problem(term, values, Tensor, "a tensor", {torch.float32, dtype}, cast)
+    message = results.parts_problem(term, values, Tensor, "a tensor", {torch.float32, dtype}, cast)
     if message is not None or not variables:
         return message and f"{term.where}: {message}"
     loss = values[term.minimized]
@@ -203,7 +203,7 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
         return None
     pairs = [(as_numpy(one), as_numpy(four)) for one, four in zip(ones, fours) if one is not None]
     way_out = "multiply by grad_output in the backward() of its autograd.Function"
-    message = losses.weight_problem(term.spec.fn, pairs, way_out)
+    message = results.weight_problem(term.spec.fn, pairs, way_out)
     return message and f"{term.where}: {message}"
 
 

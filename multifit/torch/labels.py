@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from ..engines import labels
 from ..engines.labels import declared_classes, finite_slots, once
 from ..spec import TaskSpec
-from ..spec.names import Ref
-from ..spec.terms import Term, by_reference
+from ..spec.terms import Ref, Term, by_reference
 from .loss_calls import missing_as
 
 CLASS_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss

@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..spec.checks.losses import check_rows, check_weights, has_values
-from ..spec.names import Ref
-from ..spec.terms import Term
+from ..spec.checks.results import check_rows, check_weights, has_values
+from ..spec.terms import Ref, Term
 from .user_code import note_arguments
 
 WITHOUT_REDUCTION = (

@@ -18,8 +18,7 @@ from ..engines.forms import ResultForms
 from ..engines.scale import Divisors, Scale, Scales
 from ..spec import TaskSpec
 from ..spec.checks import describe
-from ..spec.names import Ref
-from ..spec.terms import Term
+from ..spec.terms import Ref, Term
 from ..utils.errors import SpecError
 from .batch import Batch
 from .loss_calls import call_loss, needs_values, present_share

@@ -17,7 +17,8 @@ from ..engines import scikit
 from ..engines.kept_arrays import KeptArrays
 from ..engines.metric_figures import MetricFigures, function_of, is_torchmetrics, metrics_of_stages
 from ..spec import TaskSpec
-from ..spec.checks import describe, partly_missing_problem
+from ..spec.checks import describe
+from ..spec.checks.values import partly_missing_problem
 from ..spec.parsing import label_of
 from ..spec.terms import MetricTerm, named_parts
 from ..utils.errors import SpecError, raise_problems

@@ -16,9 +16,8 @@ from ..engines.scale import Divisors, Scale
 from ..handlers.dispatcher import NO_HOOKS, TrainingHooks
 from ..handlers.state import RunState
 from ..spec import TaskSpec
-from ..spec.checks import at_path, bind_outputs
-from ..spec.names import Ref
-from ..spec.terms import by_reference, named_parts
+from ..spec.checks.results import at_path, bind_outputs
+from ..spec.terms import Ref, by_reference, named_parts
 from ..utils.errors import Problem, SpecError, raise_problems
 from ..utils.stages import TRAIN
 from .batch import Batch, CarriedState

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..spec.checks import channels_hint, describe
+from ..spec.checks import describe
+from ..spec.checks.values import channels_hint
 from ..utils.errors import note_call
 
 # PyTorch's messages about arguments whose dtypes differ

@@ -1,5 +1,6 @@
 """Loaders and samplings that cannot be used are named, all at once, and nothing moves."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,47 +12,38 @@ from multifit import (
     Sharded,
     SpecError,
     TaskSpec,
-    TrainerSpec,
     ValidationHandler,
 )
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.hand_loop import SILENT
-from tests.common.nets import Heads, two_heads
+from tests.common.nets import Heads, hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
-from .runs import SGD, parts
+from .runs import estimator_of, fit, parts
 
 import mxnet as mx  # isort: skip
 
 
-class Unknown:
+class Loader:
+    """An iterable of three batches that can be read `reads` times, and says that it has `length` batches."""
+
+    def __init__(self, length: int, reads: int = 99) -> None:
+        self.length, self.reads = length, reads
+
+    def __iter__(self) -> Any:
+        self.reads -= 1
+        return iter(parts()["digit"] if self.reads >= 0 else [])
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Unknown(Loader):
     """An iterable that does not know its length."""
 
-    def __iter__(self) -> Any:
-        return iter(parts()["digit"])
-
-
-class Short(Unknown):
-    """An iterable that yields fewer batches than its length says."""
-
-    def __len__(self) -> int:
-        return 5
-
-
-class Once:
-    """An iterable that can be read once, besides the check."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-
-    def __iter__(self) -> Any:
-        self.reads += 1
-        return iter(parts()["digit"] if self.reads < 3 else [])
-
-    def __len__(self) -> int:
-        return 3
+    __len__ = None  # type: ignore[assignment]
 
 
 def combined() -> TaskSpec:
@@ -82,7 +74,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a loader in a dict": (
         {"train_data": {"digit": {"a": ONE}}}, ['train_data["digit"] is a dict, not a loader; only fit']),
     "unknown length": (
-        {"train_data": {"digit": Sharded(Unknown()), "size": Unknown()}},
+        {"train_data": {"digit": Sharded(Unknown(3)), "size": Unknown(3)}},
         [f'train_data["{name}"] {NO_LENGTH}' for name in ("digit", "size")]),
     "too few batches": ({"sampling": Proportional(batches=1)}, ["batches is 1, fewer than the 2 loaders"]),
     "no sampling": (
@@ -120,18 +112,13 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
 }  # fmt: skip
 
 
-def make(spec: TaskSpec | None = None, hybrid: bool = False, **options: Any) -> MultiEstimator:
-    net = two_heads("hybridized" if hybrid else "hybrid")
-    net.initialize(mx.init.Xavier())
-    net(mx.nd.array(ONE[0][0]))
-    return MultiEstimator(net, two_head_spec() if spec is None else spec, SGD, **options)
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_wrong_is_named(fault: str) -> None:
     changes, messages = FAULTS[fault]
     changes = {"train_data": GOOD, "epochs": 1, **changes}
-    estimator = make(changes.pop("spec", None))
+    estimator = estimator_of(spec=changes.pop("spec", None))
+    estimator.net.initialize(mx.init.Xavier())
+    estimator.net(mx.nd.array(ONE[0][0]))
     before = snapshot(estimator.net)
     with pytest.raises((SpecError, DataError)) as caught:
         estimator.fit(event_handlers=SILENT, **changes)
@@ -140,93 +127,68 @@ def test_what_is_wrong_is_named(fault: str) -> None:
     assert len(caught.value.problems) == len(messages)
     assert_unchanged(estimator.net, before)
     if not {"epochs", "val_data"} & set(FAULTS[fault][0]):
-        data, sampling = changes["train_data"], changes.get("sampling")
         with pytest.raises((SpecError, DataError)):
-            estimator.check(data, sampling=sampling)
+            estimator.check(changes["train_data"], sampling=changes.get("sampling"))
 
 
 def test_the_same_fits_without_the_faults() -> None:
-    make().fit(GOOD, GOOD, epochs=1, event_handlers=SILENT)
-    data = {"digits": GOOD["digit"], "sizes": GOOD["size"]}
-    make(combined()).fit(data, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
+    fit(estimator_of(), GOOD, GOOD, sampling=None)
+    fit(estimator_of(spec=combined()), {"digits": GOOD["digit"], "sizes": GOOD["size"]})
 
 
-@pytest.mark.parametrize(
-    ("loader", "message"),
-    [
-        (Short, "ended after 3 batches, and its length is 5 batches; give one whose"),
-        (Once, "yields no batch in pass 2 of the epoch: it can be read only once"),
-    ],
-)
-def test_a_loader_with_fewer_batches_than_its_length(loader: Any, message: str) -> None:
-    with pytest.raises(DataError, match=f'the loader "digit" {message}'):
-        make().fit({**GOOD, "digit": loader()}, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
+class Own(Heads):
+    """A hybridized net with a forward of its own."""
+
+    def forward(self, image: Any) -> Any:
+        return super().forward(image)
 
 
-def test_an_evaluation_names_the_loader_that_is_empty() -> None:
-    with pytest.raises(DataError, match='data\\["digit"\\] is empty: it yields no batch'):
-        make().evaluate({"digit": iter([]), "size": GOOD["size"]})
-    reads = Once()
-    reads.reads = 1
-    with pytest.raises(DataError, match='the loader "digit" is empty'):
-        make().evaluate({"digit": reads, "size": GOOD["size"]})
-    with pytest.raises(DataError, match="data is an empty dict"):
-        make().evaluate({})
+class NotTraced(mx.gluon.HybridBlock):
+    """A loss that reads a shape."""
+
+    __module__ = "gluoncv.loss"
+
+    def hybrid_forward(self, F: Any, output: Any, label: Any) -> Any:
+        return F.sum(F.square(output - label), axis=1) / output.shape[1]
 
 
-def test_a_handlers_validation_data_must_be_read_in_every_epoch() -> None:
-    data = {**GOOD, "digit": iter(list(GOOD["digit"]))}
-    with pytest.raises(
-        DataError, match=r'val_data\["digit"\] is a list_iterator, which can be read only once'
-    ):
-        make().fit(GOOD, epochs=2, event_handlers=[ValidationHandler(data)])
+def too_wide(data: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    image, size = data["size"][1]
+    return {**data, "size": [data["size"][0], (image, size, size), *data["size"][2:]]}
 
 
-def test_a_later_batch_that_does_not_fit_names_its_loader() -> None:
-    data = parts()
-    data["size"][1] = (data["size"][1][0], data["size"][1][1], data["size"][1][1])
-    with pytest.raises(DataError, match="epoch 1, batch 4, size: 1 problem found"):
-        make().fit(data, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
+OWN_LOSS = two_head_spec(losses={"digit": CE, "size": NotTraced()})
+BATCHES_SIZE = two_head_spec(losses={"digit": CE, "size": L2, "batches_size": LossSpec(L2, "size", "size")})
+# By message: net, spec, and what does something with an estimator.
+LATER: dict[str, tuple[Any, Any, Callable[[MultiEstimator], Any]]] = {
+    'the loader "digit" ended after 3 batches, and its length is 5 batches; give one whose':
+        (None, None, lambda e: fit(e, {**GOOD, "digit": Loader(5)})),
+    'the loader "digit" yields no batch in pass 2 of the epoch: it can be read only once':
+        (None, None, lambda e: fit(e, {**GOOD, "digit": Loader(3, reads=2)})),
+    'data["digit"] is empty: it yields no batch':
+        (None, None, lambda e: e.evaluate({**GOOD, "digit": iter([])})),
+    'the loader "digit" is empty': (None, None, lambda e: e.evaluate({**GOOD, "digit": Loader(3, reads=1)})),
+    "data is an empty dict": (None, None, lambda e: e.evaluate({})),
+    'val_data["digit"] is a list_iterator, which can be read only once':
+        (None, None, lambda e: fit(
+            e, GOOD, None, ValidationHandler({**GOOD, "digit": iter(GOOD["digit"])}), epochs=2)),
+    "epoch 1, batch 4, size: 1 problem found": (None, None, lambda e: fit(e, too_wide(GOOD))),
+    "sampling: loaders cannot take turns, as a hybridized net with a forward or hooks of":
+        (Own(digit=3, size=1), None, fit),
+    "do not hybridize the net itself but its parts": (two_heads("hybrid"), OWN_LOSS, fit),
+    'the figure "batches_size" is also that of a loss or metric': (None, BATCHES_SIZE, fit),
+    "is a dict, not a loader; only fit, check and evaluate take": (None, None, lambda e: e.profile(GOOD)),
+    "dict, not a loader; only fit, check and evaluate": (None, None, lambda e: e.find_learning_rate(GOOD)),
+}  # fmt: skip
 
 
-def test_a_hybridized_net_that_is_not_traced_is_refused() -> None:
-    class Own(Heads):
-        def forward(self, image: Any) -> Any:
-            return super().forward(image)
-
-    net = Own(digit=3, size=1)
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
-    message = "sampling: loaders cannot take turns, as a hybridized net with a forward or hooks of"
-    with pytest.raises(SpecError, match=message):
-        MultiEstimator(net, two_head_spec(), SGD).fit(parts(), epochs=1, event_handlers=SILENT)
+@pytest.mark.parametrize("message", LATER)
+def test_what_goes_wrong_later_or_elsewhere_is_named(message: str) -> None:
+    net, spec, act = LATER[message]
+    with pytest.raises((SpecError, DataError)) as caught:
+        act(estimator_of(net and hybridized(net), spec))
+    assert message in str(caught.value)
 
 
-def test_a_graph_that_cannot_be_traced_is_refused() -> None:
-    class Loss(mx.gluon.HybridBlock):
-        __module__ = "gluoncv.loss"
-
-        def hybrid_forward(self, F: Any, output: Any, label: Any) -> Any:
-            return F.sum(F.square(output - label), axis=1) / output.shape[1]
-
-    spec = two_head_spec(losses={"digit": CE, "size": Loss()})
-    make(spec).fit(parts(), epochs=1, event_handlers=SILENT)
-    estimator = make(spec, hybrid=True)
-    with pytest.raises(SpecError) as caught:
-        estimator.fit(parts(), epochs=1, event_handlers=SILENT)
-    assert "do not hybridize the net itself but its parts" in str(caught.value)
-
-
-def test_tools_for_one_loader_say_so() -> None:
-    for tool in (make().find_learning_rate, make().profile):
-        with pytest.raises(
-            DataError, match="is a dict, not a loader; only fit, check and evaluate take dicts"
-        ):
-            tool(GOOD)
-
-
-def test_a_figure_that_two_would_bear_is_refused() -> None:
-    losses = {"digit": CE, "size": L2, "batches_size": LossSpec(L2, "size", "size")}
-    estimator = MultiEstimator(two_heads(), two_head_spec(losses=losses), TrainerSpec(".*", "sgd"))
-    with pytest.raises(SpecError, match='the figure "batches_size" is also that of a loss or metric'):
-        estimator.fit(GOOD, epochs=1)
+def test_a_loss_that_is_not_traced_is_no_problem_of_a_net_that_is_not_hybridized() -> None:
+    fit(estimator_of(spec=OWN_LOSS))

@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from multifit import (
     CheckpointHandler,
     Every,
     MetricSpec,
-    MultiEstimator,
     SpecError,
     StoppingHandler,
     TrainerSpec,
@@ -22,13 +20,13 @@ from multifit import (
 )
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from multifit.utils.seeding import seed_everything
-from tests.api.resume_runs import At, Crash, Noisy, Numbered, unequal, values
+from tests.api.resume_runs import At, Augmented, Crash, Noisy, Numbered, unequal, values
 from tests.common.data import Scaling
-from tests.common.hand_loop import SILENT
 from tests.common.nets import TWO_HEADS, hybridized, normed_heads
 from tests.common.specs import two_head_spec
 
-from .runs import MOVING, parts
+from .runs import MOVING, estimator_of, parts, whole
+from .runs import fit as fitted
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -36,9 +34,8 @@ from mxnet import gluon  # isort: skip
 
 def shuffled(kind=gluon.data.ArrayDataset, loader=gluon.data.DataLoader, **options):
     """Loaders of 3 and 4 batches that shuffle."""
-    data = {name: [np.concatenate(column) for column in zip(*part)] for name, part in parts().items()}
     options = {"batch_size": 8, "shuffle": True, **options}
-    return {name: loader(kind(*columns), **options) for name, columns in data.items()}
+    return {name: loader(kind(*columns), **options) for name, columns in whole(parts()).items()}
 
 
 class NoisyPart(Noisy):
@@ -55,25 +52,17 @@ class NoisyPart(Noisy):
         return 5
 
 
-class AugmentedPart(gluon.data.ArrayDataset):
-    """Samples augmented with NumPy's generator, in this process or in a worker."""
-
-    def __getitem__(self, index: int) -> Any:
-        image, label = super().__getitem__(index)
-        return image + np.random.rand(), label
-
-
 DATA: dict[str, Callable[[], Any]] = {
     "lists": parts,
     "loaders": shuffled,
     "loaders with rollover": lambda: shuffled(last_batch="rollover"),
-    "loaders that augment": lambda: shuffled(AugmentedPart),
+    "loaders that augment": lambda: shuffled(Augmented),
     "loaders with workers": lambda: shuffled(num_workers=1),
     "loaders that iterate in their own way": lambda: shuffled(loader=Scaling),
     "arrays": lambda: shuffled(lambda *columns: columns, lambda columns, **how: batches(*columns, **how)),
     "noisy": lambda: {name: NoisyPart(name) for name in TWO_HEADS},
     "worker that augments, with rollover, and noisy": lambda: {
-        "digit": shuffled(AugmentedPart, last_batch="rollover", num_workers=1)["digit"],
+        "digit": shuffled(Augmented, last_batch="rollover", num_workers=1)["digit"],
         "size": NoisyPart("size"),
     },
 }
@@ -90,26 +79,20 @@ def fit(folder: Path, data: str, way: str, *more: Any, **options: Any) -> Any:
         "body": TrainerSpec("body.*", "adam", {"learning_rate": 0.02}),
         "heads": TrainerSpec("(digit|size).*", "sgd", MOVING),
     }
-    spec = two_head_spec(
-        metrics={
-            "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
-            "own": MetricSpec(own_metric, "size", "size", mode="min"),
-        }
-    )
-    net = hybridized(normed_heads(), data != "lists")
-    estimator = MultiEstimator(net, spec, trainers, initializer=mx.init.Xavier())
+    accuracy = MetricSpec(mx.metric.Accuracy(), "digit", "digit")
+    own = MetricSpec(own_metric, "size", "size", mode="min")
+    spec = two_head_spec(metrics={"accuracy": accuracy, "own": own})
+    estimator = estimator_of(hybridized(normed_heads(), data != "lists"), spec, trainers=trainers)
     if "resume" in options:
         seed_everything(99)
-    loaders = DATA[data]()
-    handlers = [*SILENT, CheckpointHandler(folder, Every(3, "batch"), seed=7), *more]
-    estimator.fit(loaders, parts(8, 8), epochs=2, event_handlers=handlers, sampling=WAYS[way], **options)
+    saves = CheckpointHandler(folder, Every(3, "batch"), seed=7)
+    fitted(estimator, DATA[data](), parts(8, 8), saves, *more, epochs=2, sampling=WAYS[way], **options)
     return estimator
 
 
 def fail(folder: Path, data: str, way: str, step: int, **options: Any) -> None:
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(Crash):
         fit(folder, data, way, At(step), **options)
-    assert isinstance(caught.value, Crash)
 
 
 def own_metric(labels: Any, outputs: Any) -> float:
@@ -122,10 +105,12 @@ def end(estimator: Any) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("data", ["worker that augments, with rollover, and noisy", "arrays"])
-def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path, data: str) -> None:
-    """It fails in the middle of both epochs."""
-    assert_resumes(tmp_path, data, "proportional", [4, 14])
+@pytest.mark.parametrize(
+    ("data", "steps"), [("worker that augments, with rollover, and noisy", [14]), ("arrays", [4, 14])]
+)
+def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path, data: str, steps: list[int]) -> None:
+    """It fails in the middle of an epoch, or of both."""
+    assert_resumes(tmp_path, data, "proportional", steps)
 
 
 def assert_resumes(folder: Path, data: str, way: str, steps: Sequence[int]) -> None:
@@ -150,13 +135,10 @@ def test_a_resumed_run_loads_no_batch_again(tmp_path: Path) -> None:
     Numbered.loaded = []
     DATA["numbered"] = lambda: shuffled(Numbered)
     fail(tmp_path, "numbered", "round robin", 6)
-    before, Numbered.loaded = len(Numbered.loaded), []
     fit(tmp_path, "numbered", "round robin", resume=tmp_path)
-    first_batches = 16
-    # the two runs check the first batch of each loader; of the 16 batches all are loaded once
-    batches = {"digit": [8, 8, 4, 8] * 2, "size": [8, 8, 8, 4] * 2}
-    samples = sum(map(sum, batches.values()))
-    assert before + len(Numbered.loaded) == samples + 2 * first_batches
+    samples = 2 * (8 + 8 + 4 + 8) + 2 * (8 + 8 + 8 + 4)  # of two epochs
+    first_batches = 2 * 16  # which both runs check
+    assert len(Numbered.loaded) == samples + first_batches
 
 
 def test_a_resumed_run_must_have_the_same_loaders(tmp_path: Path) -> None:

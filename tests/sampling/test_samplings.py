@@ -47,39 +47,32 @@ def test_one_loader_is_read_as_it_is(sampling: Any) -> None:
     assert set(data.updates(0, 0)) == {("only",)}
 
 
-def test_proportional_counts() -> None:
-    assert list(loaders(Proportional()).counts.values()) == [100, 30, 5]
-    assert list(loaders(Proportional(temperature=2)).counts.values()) == [76, 42, 17]
-    assert list(loaders(Proportional(temperature=1e9)).counts.values()) == [45, 45, 45]
-    assert list(loaders(Proportional(temperature=1e-4)).counts.values()) == [133, 1, 1]
-    assert list(loaders(Proportional(largest=30, batches=65)).counts.values()) == [30, 30, 5]
-    assert list(loaders(Proportional(temperature=2, largest=45)).counts.values()) == [63, 51, 21]
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ({}, [100, 30, 5]),
+        ({"temperature": 2}, [76, 42, 17]),
+        ({"temperature": 1e9}, [45, 45, 45]),
+        ({"temperature": 1e-4}, [133, 1, 1]),
+        ({"largest": 30, "batches": 65}, [30, 30, 5]),
+        ({"temperature": 2, "largest": 45}, [63, 51, 21]),
+    ],
+)
+def test_proportional_counts(options: dict[str, Any], counts: list[int]) -> None:
+    assert list(loaders(Proportional(**options)).counts.values()) == counts
 
 
-def test_proportional_shuffles_anew_in_each_epoch() -> None:
+def test_the_updates_of_an_epoch() -> None:
     data = loaders(Proportional())
     assert data.updates(7, 0) != data.updates(7, 1) != data.updates(8, 1)
-
-
-def test_round_robin_takes_turns_until_the_longest_is_through() -> None:
-    data = loaders(RoundRobin(), {"a": 3, "b": 1})
-    assert data.updates(0, 0) == [("a",), ("b",)] * 3
-
-
-def test_ratios_are_spread_evenly() -> None:
-    data = loaders(Ratios(a=2, b=1), {"a": 2, "b": 4})
-    assert data.updates(0, 0) == [("a",), ("b",), ("a",)] * 2
+    two = {"a": 3, "b": 1}
+    assert loaders(RoundRobin(), two).updates(0, 0) == [("a",), ("b",)] * 3
+    assert loaders(Ratios(a=2, b=1), {"a": 2, "b": 4}).updates(0, 0) == [("a",), ("b",), ("a",)] * 2
+    assert "".join(name for (name,) in spread({"a": 5, "b": 1})) == "aaabaa"
     turns = [name for (name,) in spread({"a": 50, "b": 10})]
     assert all(turns[i : i + 6].count("b") == 1 for i in range(0, 60, 6))
-
-
-def test_together_takes_all_at_once() -> None:
-    assert loaders(Together(), {"a": 3, "b": 1}).updates(0, 0) == [("a", "b")] * 3
-    assert len(loaders(Together("shortest"), {"a": 3, "b": 1})) == 1
-    assert Together().joins and not RoundRobin().joins
-
-
-def test_a_batch_has_the_names_of_its_loaders() -> None:
+    assert loaders(Together(), two).updates(0, 0) == [("a", "b")] * 3
+    assert len(loaders(Together("shortest"), two)) == 1 and Together().joins and not RoundRobin().joins
     assert TaskBatch({"a": 1}).name == "a" and TaskBatch({"a": 1, "b": 2}).name == "a + b"
 
 

@@ -1,20 +1,19 @@
-"""TaskSpec.combine: one spec of several."""
+"""Specs made of others: ``TaskSpec.combine``, one of several, and ``TaskSpec.only``, one of some tasks."""
 
+import pickle
 from collections.abc import Sequence
 from itertools import permutations, product
 from typing import Any
 
-import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
-from multifit.spec.combine import merged_order
+from multifit import LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec
+from multifit.spec.combine import merged_order, restricted
 from multifit.spec.terms import changed
 
-import mxnet as mx  # isort: skip
-from mxnet import gluon
 
-L2, CE = gluon.loss.L2Loss, gluon.loss.SoftmaxCrossEntropyLoss
+def loss(*args: Any) -> float:
+    return 0.0
 
 
 def detection(**changes: Any) -> TaskSpec:
@@ -22,8 +21,8 @@ def detection(**changes: Any) -> TaskSpec:
         "inputs": ["image"],
         "outputs": ["scores", "boxes", ...],
         "labels": ["truth", "count"],
-        "losses": {"box": LossSpec(L2(), "boxes", "truth", weight=2.0, normalize_by="count")},
-        "metrics": {"mse": MetricSpec(mx.metric.MSE(), outputs="boxes", labels="truth")},
+        "losses": {"box": LossSpec(loss, "boxes", "truth", weight=2.0, normalize_by="count")},
+        "metrics": {"mse": MetricSpec("mse", outputs="boxes", labels="truth")},
         "unused": ["scores"],
     }
     return TaskSpec(**{**fields, **changes})
@@ -34,8 +33,8 @@ def segmentation(**changes: Any) -> TaskSpec:
         "inputs": ["image", "scale"],
         "outputs": "mask",
         "labels": [LabelSpec("mask", dtype="float32", classes=3), "truth"],
-        "losses": {"mask": CE()},
-        "metrics": {"mean": MetricSpec(mx.metric.Loss(), losses="mask")},
+        "losses": {"mask": loss},
+        "metrics": {"mean": MetricSpec("loss", losses="mask")},
         "unused": ["labels.truth"],
     }
     return TaskSpec(**{**fields, **changes})
@@ -58,29 +57,19 @@ def test_names_get_the_parts_name_in_front() -> None:
     assert args_of(spec, "detection/mse") == ["outputs.detection/boxes", "labels.detection/truth"]
     assert spec.metric_terms[1].losses == ("segmentation/mask",)
     assert spec.unused == ("outputs.detection/scores", "labels.segmentation/truth")
-    assert spec.name == "detection + segmentation"
-    assert spec.evaluate is None
+    assert spec.name == "detection + segmentation" and spec.evaluate is None
 
 
-def test_shared_labels_stay_one_and_keep_their_details() -> None:
+def test_shared_slots_stay_one_and_keep_their_details() -> None:
     first = segmentation(labels=[LabelSpec("mask", classes=3), "truth"])
     second = segmentation(labels=["mask", "truth"], inputs=["image"])
     for parts in ({"a": first, "b": second}, {"a": second, "b": first}):
         spec = TaskSpec.combine(shared=["image", "mask", "truth"], **parts)
-        assert spec.labels == ("mask", "truth")
-        assert spec.label_specs["mask"].classes == 3
-
-
-def test_a_label_of_one_may_be_an_input_of_another() -> None:
-    spec = TaskSpec.combine(
-        a=detection(), b=segmentation(inputs=["image", "truth"], unused=[]), shared=["truth"]
-    )
+        assert spec.labels == ("mask", "truth") and spec.label_specs["mask"].classes == 3
+    label_and_input = segmentation(inputs=["image", "truth"], unused=[])
+    spec = TaskSpec.combine(a=detection(), b=label_and_input, shared=["truth"])
     assert spec.slot_names == ("a/image", "b/image", "truth", "a/count", "b/mask")
-
-
-def test_without_shared_slots_everything_is_separate() -> None:
-    spec = TaskSpec.combine(a=detection(), b=detection())
-    assert spec.inputs == ("a/image", "b/image")
+    assert TaskSpec.combine(a=detection(), b=detection()).inputs == ("a/image", "b/image")
     assert TaskSpec.combine(only=detection(), shared="image").inputs == ("image",)
 
 
@@ -92,23 +81,20 @@ def test_returns_arguments_and_losses_without_function_keep_their_meaning() -> N
             "own": LossSpec(),
         },
         metrics={
-            "mean": MetricSpec(mx.metric.Loss(), losses=["parts.s"]),
+            "mean": MetricSpec("loss", losses=["parts.s"]),
             "turned": MetricSpec(lambda a, b: 0.0, arguments=["y", "p"], mode="min", transform=max),
         },
     )  # fmt: skip
     spec = TaskSpec.combine(q=part)
-    assert args_of(spec, "q/parts") == ["labels.q/y", "outputs.q/p"]
-    assert spec.terms[0].minimized == 1
-    assert spec.terms[0].figures == ["q/parts", "q/parts.s", "q/parts.t"]
+    assert args_of(spec, "q/parts") == args_of(spec, "q/turned") == ["labels.q/y", "outputs.q/p"]
+    assert spec.terms[0].minimized == 1 and spec.terms[0].figures == ["q/parts", "q/parts.s", "q/parts.t"]
     assert args_of(spec, "q/own") == ["outputs.q/own"]
-    assert spec.metric_terms[0].losses == ("q/parts.s",)
-    assert args_of(spec, "q/turned") == ["labels.q/y", "outputs.q/p"]
-    assert spec.metrics["q/turned"].mode == "min"
+    assert spec.metric_terms[0].losses == ("q/parts.s",) and spec.metrics["q/turned"].mode == "min"
 
 
 def test_a_normalizer_gets_the_slots_of_its_part() -> None:
     seen = []
-    box = LossSpec(L2(), "boxes", "truth", normalize_by=lambda slots: seen.append(dict(slots)))
+    box = LossSpec(loss, "boxes", "truth", normalize_by=lambda slots: seen.append(dict(slots)))
     part = detection(losses={"box": box}, unused=["scores", "count"])
     spec = TaskSpec.combine(a=part, b=segmentation(), shared=["image"])
     by: Any = spec.losses["a/box"].normalize_by
@@ -116,12 +102,14 @@ def test_a_normalizer_gets_the_slots_of_its_part() -> None:
     assert seen == [{"image": 1, "truth": 2, "count": 3}]
 
 
+FOUND = TaskSpec(
+    outputs=["ids", "boxes"], labels=["truth"], inputs=["image"], unused=["ids"],
+    metrics={"map": MetricSpec("map", outputs="boxes", labels="truth")},
+)  # fmt: skip
+
+
 def test_evaluate_specs_are_combined_too() -> None:
-    evaluate = TaskSpec(
-        outputs=["ids", "boxes"], labels=["truth"], inputs=["image"], unused=["ids"],
-        metrics={"mse": MetricSpec(mx.metric.MSE(), outputs="boxes", labels="truth")},
-    )  # fmt: skip
-    spec = TaskSpec.combine(a=detection(evaluate=evaluate), b=segmentation(), shared=["image", "scale"])
+    spec = TaskSpec.combine(a=detection(evaluate=FOUND), b=segmentation(), shared=["image", "scale"])
     assert spec.evaluate is not None
     assert spec.evaluate.outputs == (("a/ids", "a/boxes"), ("b/mask",))
     assert spec.evaluate.inputs == ("image", "scale")
@@ -131,26 +119,19 @@ def test_evaluate_specs_are_combined_too() -> None:
 
 def denoising(**changes: Any) -> TaskSpec:
     """The loader yields the clean image first."""
-    fields: dict[str, Any] = {
-        "outputs": "image",
-        "labels": ["clean"],
-        "inputs": ["noisy"],
-        "losses": {"image": LossSpec(L2(), "image", "clean")},
-        "batch": ["clean", "noisy"],
-    }
-    return TaskSpec(**{**fields, **changes})
+    fields: dict[str, Any] = {"outputs": "image", "labels": ["clean"], "inputs": ["noisy"]}
+    losses = {"image": LossSpec(loss, "image", "clean")}
+    return TaskSpec(**{**fields, "losses": losses, "batch": ["clean", "noisy"], **changes})
 
 
 BOTH = ["clean", "noisy"]
 NUMBERED = {"batch": ["number", *BOTH], "unused": ["labels.number"]}
 DEFAULT = {"batch": None}  # the inputs, then the labels
 ORDERS = {
-    "one part": ([{}], [], ["a/clean", "a/noisy"]),
     "shared": ([{}, {}], BOTH, BOTH),
     "one of them shared": ([{}, {}], ["noisy"], ["a/clean", "b/clean", "noisy"]),
     "declared by one": ([DEFAULT, {}], ["noisy"], ["b/clean", "noisy", "a/clean"]),
     "declared by none": ([DEFAULT, DEFAULT], [], ["a/noisy", "b/noisy", "a/clean", "b/clean"]),
-    "a slot that nothing takes": ([NUMBERED, {}], BOTH, ["a/number", *BOTH]),
     "one of several parts": ([NUMBERED, NUMBERED], BOTH, ["a/number", "b/number", *BOTH]),
     "shared too": ([NUMBERED, {}, NUMBERED], ["number", *BOTH], ["number", *BOTH]),
 }
@@ -169,11 +150,14 @@ def test_each_parts_slots_stay_in_the_order_of_its_batches(parts, shared, order)
 @pytest.mark.parametrize("pairs", [2, 3])
 def test_orders_are_merged_unless_they_contradict_each_other(pairs: int) -> None:
     """Several orders agree if there is one of all slots that has each of them in it."""
+
+    def in_order(some: Sequence[str], whole: Sequence[str]) -> bool:
+        return [slot for slot in whole if slot in some] == list(some)
+
     slots = "abc"
     every = [order for size in range(4) for order in permutations(slots, size)]
     for orders in product(every, repeat=pairs):
-        given = dict(zip("xyz", orders))
-        merged = merged_order(given)
+        merged = merged_order(dict(zip("xyz", orders)))
         agree = any(all(in_order(each, whole) for each in orders) for whole in permutations(slots))
         assert (merged is not None) == agree
         if merged is not None:
@@ -181,39 +165,23 @@ def test_orders_are_merged_unless_they_contradict_each_other(pairs: int) -> None
             assert all(in_order(each, merged) for each in orders)
 
 
-def in_order(some: Sequence[str], whole: Sequence[str]) -> bool:
-    return [slot for slot in whole if slot in some] == list(some)
+OTHER_CLASSES = segmentation(labels=[LabelSpec("mask", classes=4), "truth"])
+FAULTS: list[tuple[dict[str, Any], list[Any], str]] = [
+    ({"a": denoising(), "b": denoising(batch=None), "c": segmentation(inputs=["noisy"])}, BOTH,
+     'the slots that they share in different orders: a has "clean", "noisy"; b has "noisy", "clean"; give'),
+    ({}, [], "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"),
+    ({"a": detection(), "b": 3}, [], "combine: b is 3, which is not a TaskSpec"),
+    ({"a": detection()}, ["imge"], 'shared: no part has a slot "imge" (did you mean "image"?); slots are'),
+    ({"a": detection()}, [3], 'shared: no part has a slot "3"; slots are "image", "truth"'),
+    ({"a": detection(forward=max)}, [],
+     "combine: a has a forward= of its own, which cannot be combined; leave it out"),
+    ({"a": detection(batch_fn=dict)}, [], "combine: a has a batch_fn= of its own"),
+    ({"a": segmentation(), "b": OTHER_CLASSES}, ["mask"],
+     'shared: the parts declare the label "mask" differently: LabelSpec('),
+]  # fmt: skip
 
 
-FAULTS = {
-    "orders that contradict each other": (
-        {"a": denoising(), "b": denoising(batch=None), "c": segmentation(inputs=["noisy"])},
-        BOTH,
-        'the slots that they share in different orders: a has "clean", "noisy"; b has "noisy", "clean"; give',
-    ),
-    "no part": ({}, [], "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"),
-    "not a spec": ({"a": detection(), "b": 3}, [], "combine: b is 3, which is not a TaskSpec"),
-    "unknown": (
-        {"a": detection()},
-        ["imge"],
-        'shared: no part has a slot "imge" (did you mean "image"?); slots are',
-    ),
-    "not a name": ({"a": detection()}, [3], 'shared: no part has a slot "3"; slots are "image", "truth"'),
-    "forward": (
-        {"a": detection(forward=max)},
-        [],
-        "combine: a has a forward= of its own, which cannot be combined; leave it out",
-    ),
-    "batch_fn": ({"a": detection(batch_fn=dict)}, [], "combine: a has a batch_fn= of its own"),
-    "labels that differ": (
-        {"a": segmentation(), "b": segmentation(labels=[LabelSpec("mask", classes=4), "truth"])},
-        ["mask"],
-        'shared: the parts declare the label "mask" differently: LabelSpec(',
-    ),
-}
-
-
-@pytest.mark.parametrize(("parts", "shared", "text"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("parts", "shared", "text"), FAULTS)
 def test_wrong_parts_are_an_error(parts: dict, shared: list, text: str) -> None:
     with pytest.raises(SpecError) as raised:
         TaskSpec.combine(shared=shared, **parts)
@@ -221,31 +189,122 @@ def test_wrong_parts_are_an_error(parts: dict, shared: list, text: str) -> None:
     assert {problem.kind for problem in raised.value.problems} == {"spec"}
 
 
-class Both(gluon.HybridBlock):
-    """Returns (scores, boxes, more) and mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.box, self.mask = gluon.nn.Dense(4, in_units=6), gluon.nn.Dense(3, in_units=6)
-
-    def hybrid_forward(self, F: Any, image: Any, scale: Any) -> Any:
-        boxes = self.box(image)
-        return (F.sum(boxes, axis=1), boxes, boxes), self.mask(F.broadcast_mul(image, scale))
+# ---- some of the tasks
 
 
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_a_combined_spec_trains(hybridized: bool) -> None:
-    """Also where a part has one output, which the net returns as it is and not in a tuple of one."""
-    spec = TaskSpec.combine(detection=detection(), segmentation=segmentation(), shared=["image"])
-    net = Both()
-    if hybridized:
-        net.hybridize()
-    ones = np.ones((8, 1), "float32")
-    data = [(ones.repeat(6, 1), ones, ones.repeat(4, 1), ones[:, 0], ones[:, 0], ones)]
-    estimator = MultiEstimator(net, spec)
-    history = estimator.fit(data, data, epochs=2)
-    box, mask = history["train_detection/box"], history["train_segmentation/mask"]
-    assert np.isclose(history["train_loss"], 2 * np.array(box) + np.array(mask), rtol=1e-5).all()
-    assert history["val_segmentation/mean"][1] < history["val_segmentation/mean"][0]
-    assert "detection/boxes" in str(estimator.plan)
-    assert estimator.predict(data)["segmentation/mask"].shape == (8, 3)
+def three(**changes: Any) -> TaskSpec:
+    """Return a spec of three tasks: two share the output "box", each has a label of its own."""
+    missable = [LabelSpec("box", missing="there"), "there", LabelSpec("size", missing="nan")]
+    fields: dict[str, Any] = {
+        "inputs": ["image", "scale"],
+        "outputs": ["digit", "box", "spare", "size"],
+        "labels": ["digit", *missable, "id"],
+        "losses": {
+            "digit": loss,
+            "box": LossSpec(loss, "box", "box", returns=["sum", "far"], sample_weight="scale"),
+            "size": LossSpec(loss, ["box", "size"], "size"),
+        },
+        "metrics": {
+            "accuracy": MetricSpec("accuracy", "digit", "digit"),
+            "far": MetricSpec("loss", losses="box.far"),
+            "error": MetricSpec("mae", "box", "box"),
+            "size_error": MetricSpec("mae", "size", "size"),
+            "mixed": MetricSpec(max, ["digit", "size"], "digit"),
+            "free": MetricSpec("mae", "spare", "id"),
+        },
+    }
+    return TaskSpec(**{**fields, **changes})
+
+
+ONLY: list[tuple[list[str], list[str], list[str]]] = [
+    (["digit"], ["accuracy", "free"],
+     ["outputs.box", "outputs.size", "labels.box", "labels.there", "labels.size"]),
+    (["box"], ["far", "error", "free"], ["outputs.digit", "outputs.size", "labels.digit", "labels.size"]),
+    (["size", "digit"], ["accuracy", "size_error", "mixed", "free"], ["labels.box", "labels.there"]),
+    (["digit", "box", "size"], ["accuracy", "far", "error", "size_error", "mixed", "free"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tasks", "metrics", "unused"), ONLY)
+def test_what_stays_is_what_no_other_task_alone_has(tasks: Any, metrics: Any, unused: Any) -> None:
+    """All else is unused: the constructor accepts the same declarations."""
+    whole = three()
+    spec = whole.only(*tasks)
+    assert list(spec.losses) == [loss for loss in whole.losses if loss in tasks]
+    assert [term.key for term in spec.terms] == list(spec.losses)
+    assert list(spec.metrics) == [term.key for term in spec.metric_terms] == metrics
+    assert (list(spec.unused), spec.outputs, spec.batch) == (unused, whole.outputs, whole.batch)
+    assert spec.restricted and not whole.restricted and list(whole.losses) == ["digit", "box", "size"]
+    missable = [name for name, label in spec.label_specs.items() if label.missing is not None]
+    assert missable == [name for name in ("box", "size") if name in tasks]  # else it would be counted
+    assert list(pickle.loads(pickle.dumps(spec.only(tasks[0]))).losses) == tasks[:1]
+    fields = {name: getattr(spec, name) for name in ("inputs", "outputs", "losses", "metrics", "unused")}
+    assert str(TaskSpec(labels=[spec.label_specs[name] for name in spec.labels], **fields)) == str(spec)
+
+
+def test_evaluate_is_restricted_too() -> None:
+    evaluate = TaskSpec(
+        inputs=["image"], outputs=["digit", "box", "ids"], labels=["digit", "truth", "id"],
+        losses={"digit": loss, "late": LossSpec(loss, "ids", "id")},
+        metrics={
+            "accuracy": MetricSpec("accuracy", "digit", "digit"), "found": MetricSpec("mae", "box", "truth")
+        },
+    )  # fmt: skip
+    digit, box = three(evaluate=evaluate).only("digit"), three(evaluate=evaluate).only("box")
+    assert [*digit.evaluation.losses, *digit.evaluation.metrics] == ["digit", "accuracy"]
+    assert [*box.evaluation.losses, *box.evaluation.metrics] == ["found"]
+    assert digit.evaluation.unused == ("outputs.box", "outputs.ids", "labels.truth", "labels.id")
+
+
+def combined() -> TaskSpec:
+    boxes = TaskSpec(
+        inputs=["image"], outputs=["scores", "boxes"], labels=["target", "shared"],
+        losses={"cls": LossSpec(loss, "scores", "target"), "box": LossSpec(loss, "boxes", "target")},
+        metrics={
+            "mean": MetricSpec("loss", losses="cls"), "of_b": MetricSpec("mae", "boxes", "shared")
+        },
+        evaluate=FOUND,
+    )  # fmt: skip
+    count = TaskSpec(
+        inputs=["image"], outputs=["count"], labels=["shared"], metrics={"accuracy": "accuracy"},
+        losses={"count": LossSpec(loss, "count", "shared")},
+    )  # fmt: skip
+    return TaskSpec.combine(boxes=boxes, count=count, shared=["image", "shared"])
+
+
+PARTS: list[tuple[str, list[str], list[str], list[str]]] = [
+    ("boxes", ["boxes/cls", "boxes/box"], ["boxes/mean", "boxes/of_b"], ["boxes/map"]),
+    ("boxes/box", ["boxes/box"], ["boxes/of_b"], ["boxes/map"]),
+    ("count", ["count/count"], ["count/accuracy"], ["count/accuracy"]),
+]
+
+
+@pytest.mark.parametrize(("task", "losses", "metrics", "evaluated"), PARTS)
+def test_of_a_combined_spec_the_metrics_of_the_part_stay(task, losses, metrics, evaluated):
+    spec = combined().only(task)
+    assert (list(spec.losses), list(spec.metrics)) == (losses, metrics)
+    assert list(spec.evaluation.metrics) == evaluated and "labels.shared" not in spec.unused
+    assert list(spec.parts) == list(spec.evaluation.parts) == [task.partition("/")[0]]
+
+
+def test_a_restricted_spec_can_be_a_part_and_groups_are_tasks_too() -> None:
+    spec = TaskSpec.combine(a=three().only("digit"), b=three())
+    assert spec.restricted and "outputs.a/box" in spec.unused
+    assert list(spec.losses) == ["a/digit", "b/digit", "b/box", "b/size"]
+    spec = restricted(three(), ["geometry"], {"geometry": ["box", "size"], "kind": ["digit"]})
+    assert list(spec.losses) == ["box", "size"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "tasks", "message"),
+    [
+        (three(), ["diggit"], "no task 'diggit' (did you mean \"digit\"?); tasks are \"digit\", \"box\", "),
+        (three(), ["digit", ["box"]], "only: no task ['box']; tasks are"),
+        (three(), [], 'only: no task is given; tasks are "digit", "box", "size"'),
+        (combined(), ["cls"], 'tasks are "boxes/cls", "boxes/box", "count/count", "boxes", "count"'),
+    ],
+)  # fmt: skip
+def test_tasks_that_there_are_not(spec: TaskSpec, tasks: list[Any], message: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        spec.only(*tasks)
+    assert message in str(raised.value)

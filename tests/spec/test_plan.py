@@ -91,12 +91,9 @@ def test_training_and_evaluation_are_one_if_they_are_alike() -> None:
     assert str(replace(PLAN, train=None, evaluate=STAGE)).split("\n\n")[1].startswith("parameters")
 
 
-def test_a_precision_other_than_float32_is_named() -> None:
+def test_a_plan_says_where_and_is_held_by_json() -> None:
     assert PLAN.where == "batches of 8 on cpu(0)"
     assert replace(PLAN, precision="bfloat16").where == "batches of 8 on cpu(0), computed in bfloat16"
-
-
-def test_json_holds_a_plan() -> None:
     saved = json.loads(json.dumps(PLAN.to_dict()))
     assert (
         saved["train"]["rows"] == [list(row) for row in STAGE.rows] and saved["trainers"][0]["name"] == "body"

@@ -1,14 +1,15 @@
-"""TaskSpec by itself: names, defaults, immutability, repr and summary."""
+"""TaskSpec and its items by themselves: names, defaults, immutability, repr and summary."""
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from multifit import LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec
+from multifit import LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec, TrainerSpec
 
 
 def loss(*args: Any) -> float:
@@ -23,6 +24,9 @@ class Accuracy:
     def reset(self) -> None: ...
 
     def get(self) -> Any: ...
+
+    def __repr__(self) -> str:
+        return "many\nlines"
 
 
 def two_heads(**changes: Any) -> TaskSpec:
@@ -40,39 +44,23 @@ def args_of(spec: TaskSpec, key: str) -> list[str]:
     return next([str(ref) for ref in term.args] for term in spec.takers if term.key == key)
 
 
-def test_a_bare_loss_takes_the_output_and_label_of_its_key() -> None:
+def test_names_and_their_defaults() -> None:
     spec = two_heads()
     assert args_of(spec, "digit") == ["outputs.digit", "labels.digit"]
     assert spec.losses["digit"] == LossSpec(loss)
     assert [term.figures for term in spec.terms] == [["digit"], ["parity"]]
-
-
-def test_single_names_and_defaults() -> None:
     spec = TaskSpec(outputs="out", labels="label", losses={"out": LossSpec(loss, labels="label")})
-    assert (spec.outputs, spec.labels, spec.inputs, spec.batch) == (
-        ("out",),
-        ("label",),
-        ("data",),
-        ("data", "label"),
-    )
-    assert args_of(spec, "out") == ["outputs.out", "labels.label"]
+    assert (spec.outputs, spec.labels, spec.inputs) == (("out",), ("label",), ("data",))
+    assert spec.batch == ("data", "label") and args_of(spec, "out") == ["outputs.out", "labels.label"]
     assert spec.evaluation is spec
-
-
-def test_a_label_that_is_an_input_is_that_slot() -> None:
-    spec = TaskSpec(
-        outputs="logits", labels=["target", "length"], inputs=["source", "length"],
-        losses={"nll": LossSpec(loss, "logits", ["target", "length"])},
-    )  # fmt: skip
-    assert spec.slot_names == ("source", "length", "target")
-    assert spec.batch == ("source", "length", "target")
-
-
-def test_nested_outputs_and_the_rest() -> None:
+    nll = {"nll": LossSpec(loss, "logits", ["target", "length"])}
+    spec = TaskSpec(outputs="logits", labels=["target", "length"], inputs=["source", "length"], losses=nll)
+    assert spec.slot_names == spec.batch == ("source", "length", "target")
     spec = TaskSpec(outputs=[["a", "b"], "c", ...], losses={"l": LossSpec(loss, ["a", "b", "c"])})
-    assert spec.outputs == (("a", "b"), "c", ...)
-    assert spec.output_names == ("a", "b", "c")
+    assert spec.outputs == (("a", "b"), "c", ...) and spec.output_names == ("a", "b", "c")
     assert TaskSpec(outputs=[["a", ...], "b"]).outputs == (("a", ...), "b")
+    assert TaskSpec(outputs=["a", "b"], inputs=["x"]).takers == ()
+    assert TaskSpec(outputs="a", inputs=[], forward=lambda net, slots: net()).inputs == ()
 
 
 def test_unused_covers_output_and_label_or_one_of_them() -> None:
@@ -83,18 +71,9 @@ def test_unused_covers_output_and_label_or_one_of_them() -> None:
 
 
 def test_a_slot_that_only_batch_names_must_be_unused() -> None:
-    spec = two_heads(batch=["index", "image", "digit", "parity"], unused=["index"])
-    assert spec.batch[0] == "index"
-    assert "index" not in spec.slot_names
-    two_heads(batch=["index", "image", "digit", "parity"], unused=["labels.index"])
-
-
-def test_a_spec_for_prediction_takes_nothing() -> None:
-    assert TaskSpec(outputs=["a", "b"], inputs=["x"]).takers == ()
-
-
-def test_a_forward_may_need_no_inputs() -> None:
-    assert TaskSpec(outputs="a", inputs=[], forward=lambda net, slots: net()).inputs == ()
+    for name in ("index", "labels.index"):
+        spec = two_heads(batch=["index", "image", "digit", "parity"], unused=[name])
+        assert spec.batch[0] == "index" and "index" not in spec.slot_names
 
 
 def test_it_is_immutable() -> None:
@@ -117,55 +96,72 @@ def test_arguments_may_be_changed_afterwards() -> None:
     assert list(spec.losses) == ["digit", "parity"]
 
 
-def test_repr_is_one_line() -> None:
-    text = "TaskSpec(image -> digit, parity; losses digit, parity; metrics acc)"
-    assert repr(two_heads()) == text
-    assert repr(two_heads(name="heads")) == text.replace("(", "(heads: ", 1)
-    assert repr(TaskSpec(outputs=[["a", "b"], ...])) == "TaskSpec(data -> (a, b), ...)"
+TEXT = "TaskSpec(image -> digit, parity; losses digit, parity; metrics acc)"
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (two_heads(), TEXT),
+        (two_heads(name="heads"), TEXT.replace("(", "(heads: ", 1)),
+        (TaskSpec(outputs=[["a", "b"], ...]), "TaskSpec(data -> (a, b), ...)"),
+        (LossSpec(), "LossSpec()"),
+        (LossSpec(loss, weight=0.5), "LossSpec(fn=loss, weight=0.5)"),
+        (LossSpec(loss, "a", ["b"]), "LossSpec(fn=loss, outputs='a', labels=['b'])"),
+        (MetricSpec(Accuracy(), mode="max"), "MetricSpec(metric=Accuracy(…), mode='max')"),
+        (LabelSpec("digit", classes=10), "LabelSpec(name='digit', classes=10)"),
+        (TrainerSpec(Accuracy(), "sgd"), "TrainerSpec(params=Accuracy(…), optimizer='sgd')"),
+    ],
+)
+def test_the_repr_is_one_line(item: Any, text: str) -> None:
+    assert repr(item) == text
+
+
+@pytest.mark.parametrize("kind", [LossSpec, MetricSpec, LabelSpec, TrainerSpec])
+def test_items_never_raise(kind: Any) -> None:
+    nothing = dict.fromkeys(inspect.signature(kind).parameters)
+    assert kind(**nothing) == kind(**nothing)
 
 
 def test_summary_is_a_plan_without_arrays() -> None:
-    text = two_heads(name="heads", evaluate=TaskSpec(outputs="box", inputs=["image"])).summary()
+    losses = {
+        "a": LossSpec(loss, "a", "b", weight=lambda state: 1.0, returns=["x", "y"], minimize="y"),
+        "own": LossSpec(None, "own", weight=0.5, normalize_by="n"),
+    }
+    metrics = {"m": MetricSpec(Accuracy(), outputs="a", labels="b", stage="evaluate")}
+    spec = TaskSpec(
+        inputs=["x"], outputs=["a", "own"], labels=["b", "n"], losses=losses, name="heads",
+        evaluate=TaskSpec(outputs="box", inputs=["x"]),
+    )  # fmt: skip
     assert (
-        text
+        spec.summary()
         == """\
 TaskSpec heads
-what    name    goes to
-------  ------  -----------------------------
-input   image   net
-output  digit   digit, acc
-output  parity  parity
-label   digit   digit, acc, normalizes parity
-label   parity  parity
+what    name  goes to
+------  ----  --------------
+input   x     net
+output  a     a
+output  own   own
+label   b     a
+label   n     normalizes own
 
-what    name    computed as
-------  ------  -------------------------------------------------
-loss    digit   1 x loss(outputs.digit, labels.digit) / samples
-loss    parity  0.5 x loss(outputs.parity, labels.parity) / digit
-metric  acc     Accuracy(outputs.digit, labels.digit)
+what  name  computed as
+----  ----  -----------------------------------------------------
+loss  a     <lambda>(state) x loss(outputs.a, labels.b) / samples
+part  a.x   measured
+part  a.y   minimized
+loss  own   0.5 x the output(outputs.own) / n
 
 when evaluating and predicting:
-what    name   goes to
-------  -----  -------
-input   image  net
-output  box    unused"""
+what    name  goes to
+------  ----  -------
+input   x     net
+output  box   unused"""
     )
-
-
-def test_summary_of_functions_and_parts() -> None:
-    losses = {
-        "a": LossSpec(
-            loss, "a", weight=lambda state: 1.0, returns=["x", "y"], minimize="y", normalize_by=lambda s: 1.0
-        ),
-        "b": LossSpec(None, "b"),
-    }
-    metrics = {"m": MetricSpec(Accuracy(), outputs="a", labels="c", stage="evaluate")}
-    spec = TaskSpec(outputs=["a", "b"], labels=["c"], losses=losses, metrics=metrics)
-    text = " ".join(spec.summary().split())
     assert (
-        "<lambda>(state) x loss(outputs.a) / a function of the slots part a.x measured part a.y min" in text
+        "Accuracy(outputs.a, labels.b), evaluate only"
+        in TaskSpec(outputs=["a", "own"], labels=["b", "n"], losses=losses, metrics=metrics).summary()
     )
-    assert "1 x the output(outputs.b)" in text and "Accuracy(outputs.a, labels.c), evaluate only" in text
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda spec: pickle.loads(pickle.dumps(spec))])

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ...balance.balancer import Balancer, LossBalancer
+from ...balance.balancers import Balancer, LossBalancer
 from ...balance.tasks import check_method
 from ...distributed import World
 from ...spec import TaskSpec
 from ...utils.protocols import Context
 from ..step.loss_graph import APART, BY_TERM, LossSeparation
-from .arrays import HostArrays
 from .gradients import GradientBalancer
-from .on_device import DeviceBalancer
+from .losses import DeviceBalancer, HostArrays
 
 
 def make_balancer(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...balance import compared
-from ...balance.compared import ChosenParameters, Products, Timer
+from ...balance import balancers
+from ...balance.balancers import ChosenParameters, Products, Timer
 from ...balance.tasks import Tasks
 from ...distributed import World
 from ...handlers.state import RunState
@@ -21,7 +21,7 @@ from ..optim.preserve_state import kept_statistics
 from ..ranks.collectives import all_reduce
 from ..step.split_graph import SharedFeatures, measuring
 from ..step.stage import StepResult
-from .arrays import task_losses
+from .losses import task_losses
 
 
 class FeatureGradients:
@@ -46,11 +46,12 @@ class FeatureGradients:
 class ParameterRows:
     """The tasks' gradients of the body's parameters on one device, as rows of an array for each.
 
-    `values` are the arrays of rows, of shape (tasks, size), by parameter; batches rewrite them.
+    `values` are the arrays of rows, of shape (tasks, size), by parameter; batches rewrite them, but for the
+    rows of tasks that reach none of these parameters, which stay 0.
     """
 
     def __init__(self, features: SharedFeatures, tasks: int) -> None:
-        self._tasks, self._context = tasks, features.arrays[0].context
+        self._context = features.arrays[0].context
         self._gradients = {each: each.grad(self._context) for each in features.parameters}
         self.values = {
             each: mx.nd.zeros((tasks, g.size), ctx=self._context, dtype=g.dtype)
@@ -78,9 +79,6 @@ class ParameterRows:
         only the first pass may update them.
         """
         present = sorted({task for each in features.rows for task in each.tasks})
-        for task in set(range(self._tasks)).difference(present):
-            for rows in self.values.values():
-                rows[task] = 0
         adds = [g for each, g in self._gradients.items() if each.grad_req == "add"]
         self._added = [(gradient, gradient.copy()) for gradient in adds]
         with ExitStack() as stack:
@@ -163,7 +161,7 @@ class ParameterGradients(FeatureGradients):
         return mx.nd.zeros((tasks, size), ctx=context, dtype=parameter.dtype)
 
 
-class GradientBalancer(compared.GradientBalancer):
+class GradientBalancer(balancers.GradientBalancer):
     """Weighs the gradients of tasks where the graph of net and losses is cut."""
 
     of_features, of_parameters = FeatureGradients, ParameterGradients

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...spec.checks import channel_doubts
-from ...spec.checks.doubts import are_logarithms, loss_doubts, no_share, share_doubts, softmax_doubts
-from ...spec.names import Ref
-from ...spec.terms import MetricTerm
+from ...spec.checks.values import (
+    are_logarithms,
+    channel_doubts,
+    loss_doubts,
+    no_share,
+    share_doubts,
+    softmax_doubts,
+)
+from ...spec.terms import MetricTerm, Ref
 from ..compat import mx
 from ..metrics.host import as_metric
 from ..step.blocks import blocks_of

@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...handlers.state import RunState
-from ...spec.names import LABELS, Ref
-from ...spec.terms import Term, by_reference
+from ...spec.terms import LABELS, Ref, Term, by_reference
 from ...utils.errors import Problem
 from ...utils.text import quoted
 from ..compat import mx

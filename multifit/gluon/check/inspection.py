@@ -11,18 +11,16 @@ from ...engines.metric_figures import function_arity_problem
 from ...engines.prediction import joined
 from ...engines.scikit import shape_problem
 from ...spec import TaskSpec
-from ...spec.checks import (
+from ...spec.checks import describe, results
+from ...spec.checks.values import (
     axis_problem,
-    describe,
     elementwise_problem,
     label_problems,
-    losses,
     not_finite_problem,
     partly_missing_problem,
 )
-from ...spec.names import Ref
 from ...spec.parsing import label_of
-from ...spec.terms import MetricTerm, Taker, Term, by_reference
+from ...spec.terms import MetricTerm, Ref, Taker, Term, by_reference
 from ...utils.errors import Problem, SpecError
 from ...utils.protocols import Array, Metric
 from ...utils.signatures import arity_problem
@@ -55,7 +53,7 @@ TAKING_INDICES = (
 
 # modules whose losses have a gradient, which scales with their weight
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)
-NO_GRADIENT = losses.NO_GRADIENT.format("asnumpy(), detach() or autograd.pause()")
+NO_GRADIENT = results.NO_GRADIENT.format("asnumpy(), detach() or autograd.pause()")
 # of losses that ignore their weight
 WAY_OUT = (
     "train it with weight=1 if it returns the loss itself, or use one made of log_softmax and pick, such as "
@@ -80,7 +78,7 @@ def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[
         weights: list[Any] = [slots[name] for slots in devices if slots.get(name) is not None]
         return min((array.asnumpy().min(initial=0) for array in weights), default=None)
 
-    return losses.absent_problems(spec, devices[0]) + losses.weights_problems(spec, least)
+    return results.absent_problems(spec, devices[0]) + results.weights_problems(spec, least)
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
@@ -283,7 +281,7 @@ def _class_weights(term: Term, output: Array) -> list[Problem]:
     classes = binary if axis is None else output.shape[axis]
     if weights is None or (classes is None and not is_kind(fn, _CE, SequenceCELoss, *ELEMENTWISE)):
         return []
-    message = losses.class_weights_problem(term, classes)
+    message = results.class_weights_problem(term, classes)
     return [Problem("spec", message)] if message else []
 
 
@@ -306,7 +304,7 @@ def _check_result(term: Term, arrays: Mapping[Ref, Any], training: bool) -> tupl
     is_double = any(np.dtype(array.dtype) == "float64" for array in outputs if array is not None)
     dtype = "float64" if is_double else "float32"
     cast, dtypes = f'{dtype}: cast it, with astype("{dtype}")', {np.float32, np.dtype(dtype).type}
-    message = losses.parts_problem(term, values, mx.nd.NDArray, "an array", dtypes, cast)
+    message = results.parts_problem(term, values, mx.nd.NDArray, "an array", dtypes, cast)
     if message is None:
         minimized = [values[term.minimized]]
         wait_for(minimized, lambda: term.where, *((str(ref), copy) for ref, copy in copies.items()))
@@ -344,8 +342,8 @@ def _weight_problem(term: Term, values: list[Array], variables: list[Array]) -> 
     except mx.base.MXNetError:
         return None, False  # unknown: it does not depend on these outputs, or cannot be differentiated
     pairs = [(one.asnumpy(), four.asnumpy()) for one, four in zip(ones, fours)]
-    message = losses.weight_problem(term.spec.fn, pairs, WAY_OUT)
+    message = results.weight_problem(term.spec.fn, pairs, WAY_OUT)
     is_plain = term.spec.weight == 1 and term.counts_samples and term.weights is None
-    if message is not None and is_plain and losses.are_scaled(pairs, 1):
+    if message is not None and is_plain and results.are_scaled(pairs, 1):
         return None, True
     return message, False

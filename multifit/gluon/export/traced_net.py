@@ -11,7 +11,7 @@ import numpy as np
 
 from ...engines.prediction import Signature
 from ...spec import TaskSpec
-from ...spec.checks import at_path, bind_outputs
+from ...spec.checks.results import at_path, bind_outputs
 from ...utils.errors import SpecError, raise_problems
 from ...utils.protocols import Array, Net, Shape
 from ...utils.text import last_line, quoted

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...spec.names import Ref
-from ...spec.terms import MetricTerm
+from ...spec.terms import MetricTerm, Ref
 from ...utils.protocols import Shape, Tensor
 from ..compat import mx
 from .base import Coverage, DeviceCoverage, DeviceMetric

@@ -13,11 +13,11 @@ import numpy as np
 from ...engines import scikit
 from ...engines.metric_figures import function_of, is_torchmetrics
 from ...engines.prediction import sample_axis
-from ...spec.checks import describe, partly_missing_problem
-from ...spec.names import LABELS, OUTPUTS, Ref
+from ...spec.checks import describe
+from ...spec.checks.values import partly_missing_problem
 from ...spec.parsing import label_of, presence
 from ...spec.plan import function_name
-from ...spec.terms import MetricTerm
+from ...spec.terms import LABELS, OUTPUTS, MetricTerm, Ref
 from ...utils.errors import SpecError, raise_problems
 from ...utils.protocols import Array
 from ...utils.signatures import arity_problem, signature_of

@@ -10,9 +10,8 @@ import numpy as np
 from ...engines import labels
 from ...engines.labels import declared_classes, finite_slots, once
 from ...spec import TaskSpec
-from ...spec.checks import LENGTH, RESHAPED, mask_kind
-from ...spec.names import LABELS, OUTPUTS, Ref
-from ...spec.terms import Term
+from ...spec.checks.values import LENGTH, RESHAPED, mask_kind
+from ...spec.terms import LABELS, OUTPUTS, Ref, Term
 from ...utils.protocols import Array
 from ..compat import mx
 from ..losses import class_axis

@@ -5,8 +5,7 @@ from typing import Any
 
 from ...engines import stage_figures
 from ...spec import TaskSpec
-from ...spec.names import Ref
-from ...spec.terms import MetricTerm, Term
+from ...spec.terms import MetricTerm, Ref, Term
 from ..user_code import user_code
 from .base import DeviceMetric
 from .labels import LabelRule, label_rules

@@ -11,8 +11,7 @@ from ...distributed import World
 from ...engines.kept_arrays import KeptArrays
 from ...engines.metric_figures import MetricFigures, metrics_of_stages
 from ...spec import TaskSpec
-from ...spec.names import Ref
-from ...spec.terms import MetricTerm
+from ...spec.terms import MetricTerm, Ref
 from ...utils.errors import SpecError
 from ..compat import mx
 from ..data.arrays import new_array, to_numpy

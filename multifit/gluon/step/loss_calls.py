@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...spec.checks.losses import check_rows, check_weights, has_values
-from ...spec.names import LABELS, OUTPUTS, Ref
+from ...spec.checks.results import check_rows, check_weights, has_values
 from ...spec.parsing import label_of, presence
-from ...spec.terms import Term, is_multi_box
+from ...spec.terms import LABELS, OUTPUTS, Ref, Term, is_multi_box
 from ...utils.protocols import Tensor
 from ..compat import mx
 from ..data.arrays import new_array

@@ -9,10 +9,9 @@ from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
-from ...balance.means import Means
+from ...balance.tasks import Means
 from ...engines.forms import ResultForms
-from ...spec.names import Ref
-from ...spec.terms import MetricTerm, Term, named_parts
+from ...spec.terms import MetricTerm, Ref, Term, named_parts
 from ...utils.protocols import Array, Shape, Tensor
 from ..compat import mx
 from ..metrics.base import DeviceMetric, program_of

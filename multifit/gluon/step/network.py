@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...spec import TaskSpec
-from ...spec.checks import at_path, bind_outputs
+from ...spec.checks.results import at_path, bind_outputs
 from ...spec.terms import is_multi_box
 from ...utils.errors import Problem, raise_problems
 from ...utils.stages import TRAIN

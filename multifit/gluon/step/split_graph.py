@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...balance.compared import NOTHING_SHARED
+from ...balance.balancers import NOTHING_SHARED
 from ...spec.checks.trainers import listing
 from ...utils.errors import SpecError
 from ...utils.protocols import Array, Numbers

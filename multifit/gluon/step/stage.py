@@ -14,8 +14,7 @@ from ...engines.scale import Divisors, Scale
 from ...handlers.dispatcher import TrainingHooks
 from ...handlers.state import RunState
 from ...spec import TaskSpec
-from ...spec.names import Ref
-from ...spec.terms import by_reference
+from ...spec.terms import Ref, by_reference
 from ...utils.errors import SpecError
 from ...utils.protocols import Array, Context, Numbers, Slots
 from ...utils.text import last_line

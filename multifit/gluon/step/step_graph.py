@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from ...engines.forms import ResultForms
 from ...spec import TaskSpec
-from ...spec.names import OUTPUTS, Ref
-from ...spec.terms import Taker, Term, by_reference
+from ...spec.terms import OUTPUTS, Ref, Taker, Term, by_reference
 from ...utils.errors import SpecError
 from ...utils.protocols import Array, Shape
 from ...utils.text import counted, last_line

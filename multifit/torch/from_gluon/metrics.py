@@ -15,8 +15,7 @@ from ...gluon.metrics import host
 from ...gluon.metrics.catalogue import BINARY, SEGMENTATION, class_name, counts_whole_pass, direction
 from ...gluon.optim.parameters import named_parameters
 from ...spec import TaskSpec
-from ...spec.names import listed
-from ...spec.terms import MetricTerm
+from ...spec.terms import MetricTerm, listed
 from ...utils.errors import Problem, SpecError
 from ..metrics import accuracy, binary_accuracy, named_metric, perplexity, top_k
 from .module import GluonModule, to_array

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from multifit import MultiEstimator, TrainerSpec
-from multifit.balance.protocol import measured_losses
-from multifit.balance.weighing import weigh_gradients, weigh_losses
+from multifit.balance.protocol import measured_losses, weigh_gradients, weigh_losses
 from tests.common.data import digit_batches
 from tests.common.hand_loop import SGD, SILENT, SIZES
 from tests.common.specs import BCE, CE, L2, digit_spec
@@ -94,7 +93,8 @@ class ByHand:
         if self.weights is None:
             self.weights, self.state = np.ones(count), method.start(count)
         if method.needs != "gramian":
-            self.measured = measured_losses(np, count, numbers(losses), np.full(count, float(epoch)), step)
+            values = np.ones(count) if method.needs == "nothing" else numbers(losses)
+            self.measured = measured_losses(np, count, values, np.full(count, float(epoch)), step)
             if is_due:
                 self.weights, self.state = weigh_losses(method, self.measured, self.weights, self.state)
             autograd.backward(losses, [nd.array([weight]) for weight in self.weights])

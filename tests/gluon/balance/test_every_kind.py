@@ -9,19 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, LabelSpec, LossSpec, MetricSpec, SkipNonFinite, TrainerSpec
-from multifit.balance import (
-    DWA,
-    FAMO,
-    GLS,
-    IMTLG,
-    RLW,
-    GradNorm,
-    LossMethod,
-    PCGrad,
-    Sum,
-    Uncertainty,
-    UPGrad,
-)
+from multifit.balance import DWA, GLS, RLW, GradNorm, PCGrad, Sum, Uncertainty, UPGrad
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.grids import TWO
 from tests.common.hand_loop import SILENT
@@ -40,11 +28,9 @@ KINDS: dict[str, Callable[..., Any]] = {
     "losses, in NumPy": Halving,
     "features": partial(UPGrad, on="features"),
     "parameters": UPGrad,
-    "features, preferred and smooth": partial(
-        IMTLG, on="features", preference={"digit": 2}, smooth=0.5, normalize="largest"
-    ),
 }
 of_every_kind = pytest.mark.parametrize("kind", KINDS)
+PARITY = LossSpec(BCE, weight=0.5)
 
 
 @of_every_kind
@@ -53,7 +39,7 @@ def test_groups_of_losses_are_tasks(kind: str) -> None:
     whole, halves = twins(heads, BATCHES[0][0])
     fitted(whole, KINDS[kind]())
     half = LossSpec(CE, "digit", "digit", weight=0.5)
-    spec = digit_spec(losses={"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half})
+    spec = digit_spec(losses={"a": half, "parity": PARITY, "b": half})
     history = fitted(halves, KINDS[kind](tasks={"digit": ["a", "b"]}), spec=spec).history
     assert_same_parameters(halves, whole)
     assert "train_weight_digit" in history and "train_weight_a" not in history
@@ -64,28 +50,18 @@ def test_a_task_of_weight_0_is_out(kind: str) -> None:
     """As if its loss did not exist, which the geometric mean would notice."""
     without, beside = twins(heads, BATCHES[0][0])
     fitted(without, KINDS[kind]())
-    other = LossSpec(BCE, "parity", "parity", weight=0)
-    spec = digit_spec(losses={"digit": CE, "other": other, "parity": LossSpec(BCE, weight=0.5)})
-    history = fitted(beside, KINDS[kind](), spec=spec).history
+    losses = {"digit": CE, "other": LossSpec(BCE, "parity", "parity", weight=0), "parity": PARITY}
+    history = fitted(beside, KINDS[kind](), spec=digit_spec(losses=losses)).history
     assert_same_parameters(beside, without)
     assert np.isnan(history["train_weight_other"]).all()
     assert "losses" in kind or np.isnan(history["train_cosine_other_parity"]).all()
 
 
-@pytest.mark.parametrize("kind", [GLS, FAMO, DWA])
-def test_losses_that_all_have_a_weight_of_0_train_nothing(kind: Any) -> None:
-    net, other = twins(heads, BATCHES[0][0])
-    fitted(net, kind(), BATCHES[:2], spec=digit_spec(0.0, 0.0))
-    assert_same_parameters(net, other)
-
-
 # ---- tasks without labels
 
 
-class Ones(LossMethod):
+class Ones(Halving):
     """A user's own method that leaves all weights at 1, in NumPy."""
-
-    on_device = False
 
     def weights(self, measured: Any, state: dict) -> tuple:
         return np.ones(measured.tasks), state
@@ -99,12 +75,6 @@ def with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, **optio
     spec = digit_spec(labels=[LabelSpec("digit", missing=-1), "parity"])
     trainers = TrainerSpec(".*", "sgd", {"learning_rate": rate})
     return fitted(hybridized(net), method, batches, spec=spec, trainers=trainers, **options).history.last
-
-
-@pytest.mark.parametrize(("kind", "share"), [(GLS, 0.5), (FAMO, 0.5), (UPGrad, 0.5), (Sum, 1.0), (DWA, 1.0)])
-def test_a_task_begins_with_its_share_and_keeps_it_where_another_is_absent(kind: Any, share: float) -> None:
-    last = with_missing(two_heads(), kind(every=2), [without_digits(BATCHES[0]), BATCHES[1]])
-    assert [last[f"train_weight_{name}"] for name in ("digit", "parity")] == pytest.approx([share] * 2)
 
 
 MEASURING: dict[str, Callable[[], Any]] = {
@@ -143,6 +113,20 @@ def test_a_task_without_labels_when_weights_are_computed_keeps_its_last_one(make
     assert last["train_weight_digit"] == 1
 
 
+@of_every_kind
+def test_a_batch_that_is_not_finite_counts_with_the_weights_before_it(kind: str) -> None:
+    good, bad = BATCHES[0], tuple(map(np.copy, BATCHES[1]))
+    bad[0][0, 0] = np.inf  # relu would make 0 of NaN
+    nets = two_heads(), *twins(two_heads, good[0])
+    first, both, alone = (
+        fitted(hybridized(net), KINDS[kind](), batches, handlers=[SkipNonFinite()]).history.last
+        for net, batches in zip(nets, ([bad], [good, bad], [good]))
+    )
+    for name in ("train_weight_digit", "train_weight_parity"):
+        start = 0.5 if KINDS[kind]().averages else 1.0
+        assert first[name] == start and both[name] == alone[name] != start
+
+
 # ---- states
 
 
@@ -168,17 +152,10 @@ def mean_parity(labels: Any, outputs: Any) -> float:
 
 
 RESUMED = {
-    **{
-        name: METHODS[name]
-        for name in (
-            "Uncertainty", "DWA", "RLW", "STCH", "FAMO, every other batch", "a user's own that looks back"
-        )
-    },
-    "GradNorm, every third batch": GradNorm(every=3),
-    "PCGrad": PCGrad(),
+    **{name: METHODS[name] for name in ("DWA", "FAMO, every other batch", "a user's own that looks back")},
     "a preference, smooth": UPGrad(preference={"digit": 3}, smooth=0.8, normalize="mean"),
     "PCGrad, every other batch": PCGrad(every=2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RESUMED)
@@ -194,17 +171,3 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
         return fitted(net, RESUMED[name], BATCHES[:4], 3, spec=spec, handlers=handlers, fit=options)
 
     assert_resumes_bit_for_bit(run, tmp_path, 6)
-
-
-@of_every_kind
-def test_a_batch_that_is_not_finite_counts_with_the_weights_before_it(kind: str) -> None:
-    good, bad = BATCHES[0], tuple(map(np.copy, BATCHES[1]))
-    bad[0][0, 0] = np.inf  # relu would make 0 of NaN
-    nets = two_heads(), *twins(two_heads, good[0])
-    first, both, alone = (
-        fitted(hybridized(net), KINDS[kind](), batches, handlers=[SkipNonFinite()]).history.last
-        for net, batches in zip(nets, ([bad], [good, bad], [good]))
-    )
-    for name in ("train_weight_digit", "train_weight_parity"):
-        start = 0.5 if KINDS[kind]().averages else 1.0
-        assert first[name] == start and both[name] == alone[name] != start

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import Every, LabelSmoothing, LabelSpec, LossSpec, MixUp, MultiEstimator, SpecError
+from multifit import Every, LabelSmoothing, LabelSpec, LossSpec, MixUp, SpecError
 from multifit.balance import GLS, GramianMethod, LossMethod, UPGrad
 from multifit.gluon.graph.cut import Cut
 from multifit.gluon.step.split_graph import SplitGraph
@@ -15,7 +15,7 @@ from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import digit_batches
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.noted import with_notes
-from tests.common.shared_nets import Alone, Nested, three_tasks, two_heads
+from tests.common.shared_nets import Alone, two_heads
 from tests.common.specs import BCE, CE, digit_spec
 from tests.gluon.balance.by_hand import fitted
 from tests.numerics.test_losses import Shapely
@@ -34,7 +34,7 @@ def mine(base: type = LossMethod, **members: Any) -> Any:
 
 
 def of_gradients(solve: Function) -> Any:
-    """A method of gradients that asks `solve` in the second batch."""
+    """A method of gradients that asks `solve` from the second batch on."""
     return mine(GramianMethod, solve=lambda self, g, step=0: solve(g) if step else np.ones(len(g)))
 
 
@@ -87,12 +87,16 @@ ANSWERS: dict[str, tuple[Any, type, str]] = {
         "Mine.weights returns mean of shape (4,); on the device, a method remembers arrays of shape (2,)"),
     "device: looks back": (on_device(lambda m, s: (m.losses, s), after_update=fails), ZeroDivisionError,
         AFTER),
+    "start": (mine(start=fails, weights=fails), ZeroDivisionError, "raised in balance: Mine.start"),
+    "start, of gradients": (mine(GramianMethod, start=fails), ZeroDivisionError, "in balance: Mine.start"),
 }
 # fmt: on
 
 
 class Watch:
     """Keeps the parameters as they were before the last batch."""
+
+    before: Any = None
 
     def batch_begin(self, estimator: Any) -> None:
         self.before = snapshot(estimator.net)
@@ -106,7 +110,7 @@ def refused(method: Any, error: type, batches: Any = BATCHES, handlers: Any = ()
     with pytest.raises(error) as raised:
         fitted(net, method, batches, handlers=[watch, *handlers], **options)
     text = with_notes(raised.value)
-    if "after_update" not in text:
+    if "after_update" not in text and watch.before:
         assert_unchanged(net, watch.before)
     return text
 
@@ -118,19 +122,11 @@ def test_an_answer_is_refused_before_anything_moves(name: str) -> None:
 
 
 def test_as_many_weights_as_tasks_are_too_many_where_one_is_left_out() -> None:
-    method = mine(GramianMethod, solve=lambda self, gramian, step=0: np.array([0.5, 0.5]))
     spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
     without = [BATCHES[0], (*BATCHES[1][:2], np.full_like(BATCHES[1][2], np.nan)), BATCHES[2]]
-    text = refused(method, SpecError, without, spec=spec)
+    text = refused(of_gradients(lambda g: np.array([0.5, 0.5])), SpecError, without, spec=spec)
     assert f"{BATCH_2}1. balance: Mine.solve returned an array of shape (2,); it must return" in text
     assert "of shape (1,): the weights of the 1 task with a gradient in this batch; others are left" in text
-
-
-@pytest.mark.parametrize("base", [GramianMethod, LossMethod])
-def test_an_error_at_the_start(base: type) -> None:
-    with pytest.raises(ZeroDivisionError) as raised:
-        MultiEstimator(two_heads(), digit_spec(), balance=mine(base, start=fails, weights=fails))
-    assert "raised in balance: Mine.start" in with_notes(raised.value)
 
 
 # ---- declarations
@@ -167,9 +163,6 @@ def sparse() -> Any:
     return hybridized(Heads(body=sequential(nn.Embedding(100, 8, sparse_grad=True)), digit=5, parity=1))
 
 
-NO_WEIGHT = {name: LossSpec(fn, weight=0) for name, fn in (("digit", CE), ("parity", BCE))}
-PAIRS = {name: LossSpec(BCE, "parity", "parity") for name in ("a", "a_b", "b", "b_b")}
-PREFERRED = {"house": 2, "digti": 2, "size": 3}
 CUT = "the gradients of tasks are compared in the traced graph of net and losses, and "
 WHOLE = UPGrad(on="parameters")
 # By message: the net, the method, and what else is declared; None are three tasks.
@@ -177,34 +170,8 @@ WHOLE = UPGrad(on="parameters")
 WRONG: dict[str, tuple[Any, Any, Any]] = {
     # when the estimator is made
     "balance: it is the class GLS; give an instance: GLS()": (two_heads, GLS, {}),
-    "balance: it is 'UPGrad'; valid is a method of multifit.balance": (two_heads, "UPGrad", {}),
-    'Mine has no "needs", "on_device", "every", "groups"; derive it from':
-        (two_heads, mine(object, start=fails, weights=fails), {}),
-    "Mine.needs is 'gradients'; valid are \"nothing\", \"losses\", \"gramian\"":
-        (two_heads, mine(UPGrad, needs="gradients"), {}),
     "Mine.start(2) returns history of shape (2, 3); on the device, a method remembers":
         (two_heads, mine(start=lambda self, tasks: {"history": np.zeros((tasks, 3))}, weights=fails), {}),
-    'tasks["a"]: there is no loss "digits" (did you mean "digit"?)':
-        (two_heads, GLS(tasks={"a": ["digits"]}), {}),
-    'tasks["a"] has no loss': (two_heads, GLS(tasks={"a": []}), {}),
-    'the loss "digit" is in the tasks "a", "b"': (two_heads, GLS(tasks={"a": ["digit"], "b": ["digit"]}), {}),
-    'the task "digit" has the name of a loss that is not in it':
-        (two_heads, GLS(tasks={"digit": ["parity"]}), {}),
-    'there is one task, "a", and nothing to weigh': (two_heads, GLS(tasks={"a": ["digit", "parity"]}), {}),
-    'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to':
-        (two_heads, UPGrad(), {"losses": {"digit": CE, "parity": LossSpec(BCE, weight=0)}}),
-    "losses of weight 0 have no gradient, which leaves no task to weigh; leave balance= out":
-        (two_heads, UPGrad(), {"losses": NO_WEIGHT}),
-    'the figure "weight_digit" is also that of a loss or metric':
-        (two_heads, GLS(), {"losses": {"digit": CE, "weight_digit": LossSpec(BCE, "parity", "parity")}}),
-    'two pairs of tasks have the figure "cosine_a_b_b"; rename a task':
-        (two_heads, GLS(), {"losses": PAIRS, "unused": ["digit"]}),
-    'balance: preference: there is no task "house"; valid are "digit", "parity"':
-        (two_heads, UPGrad(preference=PREFERRED), {}),
-    'there is no task "digti" (did you mean "digits"?); valid are "digits", "parity"':
-        (two_heads, UPGrad(preference=PREFERRED, tasks={"digits": ["digit"]}), {}),
-    'balance: on="(" is not a regular expression': (two_heads, UPGrad(on="("), {}),
-    'balance: on="bodies" matches no parameter': (two_heads, UPGrad(on="bodies"), {}),
     # in the first batch
     f"{CUT}the net is not in it: call net.hybridize(); or use": (two_heads, UPGrad(), {}),
     "the net is not in it: it has a forward or hooks of its own":
@@ -218,8 +185,6 @@ WRONG: dict[str, tuple[Any, Any, Any]] = {
         (lambda: hybridized(Loops()), WHOLE, {}),
     'sparse gradients are not compared; use on="features", which needs one pass, or build the layer':
         (sparse, WHOLE, {}),
-    'on="digit.*" selects no parameter that tasks share':
-        (lambda: hybridized(Nested()), UPGrad(on="digit.*"), None),
     'losses["digit"]: it ignores the gradient that it receives, so balance= would':
         (two_heads, GLS(), {"losses": {"digit": own_gradient, "parity": BCE}}),
 }
@@ -230,42 +195,46 @@ WRONG: dict[str, tuple[Any, Any, Any]] = {
 def test_what_cannot_be_compared_or_weighed_is_refused(message: str) -> None:
     make, method, changes = WRONG[message]
     with pytest.raises(SpecError) as raised:
-        fitted(make(), method, BATCHES, spec=three_tasks() if changes is None else digit_spec(**changes))
+        fitted(make(), method, BATCHES, spec=digit_spec(**changes))
     assert message in str(raised.value)
 
 
 # ---- handlers
 
 
-def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
-    class Penalty:
-        def change_objective(self, estimator: Any, objectives: list, **views: Any) -> list:
-            weight = estimator.parameters["body.weight"]
-            return [*objectives, *[nd.sum(nd.square(data)) for data in weight.list_data()]]
+class Penalty:
+    """Adds to the objective."""
 
-    text = refused(UPGrad(), SpecError, handlers=[Penalty()])
-    assert "balance: a handler (Penalty) adds to the objective" in text
+    def change_objective(self, estimator: Any, objectives: list, **views: Any) -> list:
+        weight = estimator.parameters["body.weight"]
+        return [*objectives, *[nd.sum(nd.square(data)) for data in weight.list_data()]]
 
 
-@pytest.mark.parametrize(("method", "name"), [(GLS(), "MixUp"), (UPGrad(), "LabelSmoothing")])
-def test_handlers_that_blend_losses_are_refused_before_the_first_batch(method: Any, name: str) -> None:
-    handler = MixUp(loss="digit") if name == "MixUp" else Every(2, "batch", LabelSmoothing())
+BLENDS = "replaces a share of losses by others, which would not count as"
+
+
+@pytest.mark.parametrize(
+    ("method", "handler", "message"),
+    [
+        (UPGrad(), Penalty(), r"balance: a handler \(Penalty\) adds to the objective"),
+        (GLS(), MixUp(loss="digit"), f"MixUp.* {BLENDS}.*leave the handler or balance= out"),
+        (UPGrad(), Every(2, "batch", LabelSmoothing()), f"LabelSmoothing.* {BLENDS}"),
+    ],
+)
+def test_handlers_that_change_losses_are_refused(method: Any, handler: Any, message: str) -> None:
+    """Those that blend losses before the first batch is read."""
 
     class Unread(list):
         def __iter__(self) -> Any:
             raise AssertionError("a batch is read")
 
-    with pytest.raises(SpecError) as raised:
-        fitted(heads(), method, Unread(BATCHES), handlers=[handler])
-    text = str(raised.value)
-    assert re.search(f"{name}.* replaces a share of losses by others, which would not count as", text)
-    assert "leave the handler or balance= out" in text
+    text = refused(method, SpecError, BATCHES if "Penalty" in message else Unread(BATCHES), [handler])
+    assert re.search(message, text, re.DOTALL)
 
 
 def test_recurrent_layers_on_gpus_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr("mxnet.context.current_context", lambda: mx.gpu())
     body = mx.sym.RNN(*map(mx.sym.var, "xphc"), state_size=2, num_layers=1, mode="lstm")
     graph = SplitGraph(*[None] * 6, repeats=True)
-    message = 'overwrites what the next one needs; use on="features".*engine="torch"'
-    with pytest.raises(SpecError, match=message):
+    with pytest.raises(SpecError, match='the next one needs; use on="features".*engine="torch"'):
         graph._check_repeated(Cut(body, None, [], []))

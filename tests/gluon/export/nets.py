@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from multifit import MultiEstimator, TaskSpec
-from multifit.spec.names import leaves
+from multifit.spec.terms import leaves
 
 from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip

@@ -15,8 +15,7 @@ from multifit import MetricSpec, SpecError
 from multifit.gluon.metrics import BinaryAccuracy, copy_metric, device_metric, direction, figure_names
 from multifit.gluon.metrics.catalogue import KNOWN, counts_whole_pass
 from multifit.gluon.metrics.host import Measured, as_metric, update
-from multifit.spec.names import LABELS, OUTPUTS, Ref
-from multifit.spec.terms import MetricTerm
+from multifit.spec.terms import LABELS, OUTPUTS, MetricTerm, Ref
 
 import mxnet as mx  # isort: skip
 

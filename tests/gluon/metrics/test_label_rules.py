@@ -8,7 +8,7 @@ import pytest
 from multifit import LabelSpec, LossSpec, TaskSpec
 from multifit.gluon.metrics.labels import LabelRule, count_wrong, label_rules, rows_first
 from multifit.losses import SegmentationCELoss, SequenceCELoss
-from multifit.spec.names import Ref
+from multifit.spec.terms import Ref
 from tests.common.specs import CE, L2
 
 import mxnet as mx  # isort: skip

@@ -12,7 +12,7 @@ from multifit import LabelSpec, LossSpec, SpecError, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.step import loss_calls as gluon
 from multifit.losses import SegmentationCELoss, SequenceCELoss
-from multifit.spec.names import LABELS, OUTPUTS, Ref
+from multifit.spec.terms import LABELS, OUTPUTS, Ref
 from multifit.torch import loss_calls as native
 from tests.torch.from_gluon.bridges import assert_same, bridged, by_sample
 

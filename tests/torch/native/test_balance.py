@@ -1,8 +1,7 @@
-"""Methods of balancing on tensors: against Jacobians by hand, TorchJD's steps, and several ranks."""
+"""Methods of balancing on tensors: against Jacobians by hand, alone and on several ranks."""
 
 import logging
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,14 +18,8 @@ from multifit.balance import (
     GLS,
     IMTLG,
     IMTLL,
-    MGDA,
     RLW,
     STCH,
-    AlignedMTL,
-    CAGrad,
-    ConFIG,
-    DualProj,
-    FairGrad,
     GradNorm,
     GramianMethod,
     LossMethod,
@@ -35,11 +28,12 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )
-from multifit.balance.weighing import weigh_gradients
+from multifit.balance.protocol import weigh_gradients
 from multifit.distributed import ALONE, World
 from multifit.handlers.state import RunState
 from multifit.torch import balance
 from multifit.torch.balance import make_balancer
+from tests.common.handlers import handler
 from tests.common.ranks import run_ranks
 
 from .nets import Heads, assert_equal_parameters, heads, loader, spec_of_heads
@@ -112,98 +106,93 @@ class Step:
         return {name: value for means in self.balancer.means for name, value in means.read().items()}
 
 
-def rows(gradients: Mapping[str, list[Tensor | None]], names: list[str]) -> np.ndarray:
-    """Return the tasks' gradients of some parameters as rows."""
-    like = {name: next(each for each in gradients[name] if each is not None) for name in names}
-    return np.stack(
-        [
-            np.concatenate(
-                [
-                    (torch.zeros_like(like[n]) if (g := gradients[n][task]) is None else g).ravel()
-                    for n in names
-                ]
-            )
-            for task in range(len(NAMES))
-        ]
-    )
-
-
-METHODS = [
-    Sum, UPGrad, DualProj, PCGrad, CAGrad, MGDA, IMTLG, ConFIG, AlignedMTL, FairGrad, GradNorm,
-]  # fmt: skip
+of_both = pytest.mark.parametrize("on", ["parameters", "features"])
+of_all = pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
 SHARED = {"first.weight", "first.bias", "second.weight", "second.bias"}
 
 
-def assert_combined(found: dict[str, Any], gradients: dict[str, Any], weights: Any, tolerance: float) -> None:
-    """Shared parameters have the weighted sum; others the gradient of their task."""
-    for name, of_tasks in gradients.items():
-        factors = weights if name in SHARED else np.ones(len(weights))
-        expected = sum(f * g for f, g in zip(factors, of_tasks) if g is not None)
-        torch.testing.assert_close(found[name], expected, rtol=tolerance, atol=tolerance)
+def gramian_of(gradients: Mapping[str, list[Tensor | None]], names: list[str]) -> np.ndarray:
+    """Return the inner products of the losses' gradients of some parameters."""
+    like = {name: next(each for each in gradients[name] if each is not None) for name in names}
+    filled = [[torch.zeros_like(like[name]) if g is None else g for g in gradients[name]] for name in names]
+    rows = np.stack([np.concatenate([each.ravel() for each in of_loss]) for of_loss in zip(*filled)])
+    return rows @ rows.T
 
 
-@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
-@pytest.mark.parametrize("method", METHODS)
-def test_weights_are_those_of_jacobians_by_hand(method: Callable[..., Any], on: str) -> None:
-    made = method(on=on, preference={"b": 2.0}, normalize="largest")
-    step = Step(made)
-    found = step.gradients()
-    losses, gradients = step.jacobian()
-    compared = sorted(name for name in SHARED if on != "first.*" or name.startswith("first"))
-    jacobian = rows(gradients, compared)
-    gramian = features_by_hand(step) if on == "features" else jacobian @ jacobian.T
-    preference = np.array([0.75, 1.5, 0.75])
-    arguments = made, np.array(losses), gramian, np.ones(3), made.start(3)
-    weights, _ = weigh_gradients(*arguments, preference=preference)
-    assert_combined(found, gradients, weights, 1e-9)
-    figures = step.figures()
-    lengths = np.sqrt(np.diag(gramian))
-    assert [figures[f"weight_{name}"] for name in NAMES] == pytest.approx(weights.tolist())
-    assert [figures[f"gradnorm_{name}"] for name in NAMES] == pytest.approx(lengths.tolist())
-    assert figures["cosine_a_b"] == pytest.approx(gramian[0, 1] / lengths[0] / lengths[1])
-    assert np.isnan(figures["cosine_a_c"]) == (on == "features")
+def gramian_of_features(step: Step, labels: str) -> np.ndarray:
+    """Return inner products: the first two losses read one tensor, the third one another.
 
-
-def features_by_hand(step: Step) -> np.ndarray:
-    """Return inner products: the first two tasks read one tensor, the third one another."""
+    If the first two are of one task, both tasks branch at the other one.
+    """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 4, dtype=torch.float64, generator=generator)
     first = step.net.first(x).tanh()
-    features = {"a": step.net.second(first).tanh(), "c": first}
-    features["b"] = features["a"]
-    gramian, gradients = np.zeros((3, 3)), []
-    for name, scale in zip(NAMES, (1.0, -30.0, 0.1)):
-        loss = (getattr(step.net, name)(features[name]) - scale * x[:, :1]).pow(2).sum() / 8
-        gradients.append(torch.autograd.grad(loss, features[name], retain_graph=True)[0].flatten())
-    for one, other in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 2)):
-        gramian[one, other] = gradients[one] @ gradients[other]
-    return gramian
+    second = step.net.second(first).tanh()
+    of_one_task, gradients = len(step.balancer.tasks.names) == 2, []
+    for term, read, scale in zip(step.spec.terms, (second, second, first), (1.0, -30.0, 0.1)):
+        error = (getattr(step.net, term.key)(read) - scale * x[:, :1]).pow(2).sum() / 8
+        loss = error * (term.key in labels) * term.spec.weight
+        where = first if of_one_task else read
+        gradients.append(torch.autograd.grad(loss, where, retain_graph=True)[0].flatten())
+    products = [[one @ other if len(one) == len(other) else 0.0 for other in gradients] for one in gradients]
+    return np.array(products)
 
 
-TORCHJD = {
-    "UPGrad": UPGrad(1e-4), "DualProj": DualProj(1e-4), "AlignedMTL": AlignedMTL(), "IMTLG": IMTLG(),
-    "ConFIG": ConFIG(),
-}  # fmt: skip
+def assert_combined(found: Any, gradients: Any, weights: Any, tolerance: float, shared: Any = SHARED) -> None:
+    """Shared parameters have the weighted sum; others the gradient of their task."""
+    for name, of_losses in gradients.items():
+        factors = weights if name in shared else np.ones(len(weights))
+        expected = sum(f * g for f, g in zip(factors, of_losses) if g is not None)
+        given = torch.zeros_like(expected) if found[name] is None else found[name]
+        torch.testing.assert_close(given, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.skipif(find_spec("torchjd") is None, reason="needs torchjd")
-@pytest.mark.parametrize("name", TORCHJD)
-def test_steps_are_those_of_torchjd(name: str) -> None:  # pragma: no cover - another library
-    from torchjd import aggregation
-    from torchjd.autojac import backward, jac_to_grad
-
-    step = Step(TORCHJD[name])
-    found = step.gradients()
-    shared = [step.parameters[name] for name in sorted(SHARED)]
-    for each in shared:
-        each.grad = None
-    backward(list(step.result().objectives.values()), inputs=shared)
-    jac_to_grad(shared, getattr(aggregation, name)())
-    for key, each in zip(sorted(SHARED), shared):
-        torch.testing.assert_close(found[key], each.grad, rtol=1e-6, atol=1e-6)
+# Method, its options, the losses' declared weights, and the losses that have labels.
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, float], str]] = {
+    **{
+        method.__name__: (method, {"preference": {"b": 2.0}, "normalize": "largest"}, {}, "abc")
+        for method in (Sum, UPGrad, PCGrad, IMTLG, GradNorm)
+    },
+    "absent tasks": (UPGrad, {}, {}, "a"),
+    "a weight of 0": (UPGrad, {}, {"c": 0}, "abc"),
+    "two losses of one task": (UPGrad, {"tasks": {"both": ["a", "b"]}}, {}, "abc"),
+}
 
 
-@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
+@of_all
+@pytest.mark.parametrize("case", CASES)
+def test_weights_are_those_of_jacobians_by_hand(case: str, on: str) -> None:
+    kind, options, declared, labels = CASES[case]
+    method = kind(on=on, **options)
+    step = Step(method, spec_of(declared))
+    found = step.gradients(labels=labels)
+    losses, gradients = step.jacobian(labels=labels)
+    tasks, of_loss = step.balancer.tasks.names, list(step.balancer.tasks.of_loss.values())
+    first = {name for name in SHARED if name.startswith("first")}
+    shared = SHARED if len(tasks) == 3 else first  # the second layer is that of one task
+    compared = sorted(first if on == "first.*" else shared)
+    inner = gramian_of_features(step, labels) if on == "features" else gramian_of(gradients, compared)
+    groups = np.eye(len(tasks))[of_loss].T  # which losses are whose
+    gramian, preference = groups @ inner @ groups.T, np.array([0.75, 1.5, 0.75])
+    arguments = method, groups @ losses, gramian, np.ones(len(tasks)), method.start(len(tasks))
+    weighed = len(step.balancer.tasks.weighed)
+    weights, _ = weigh_gradients(
+        *arguments, weighed=weighed, preference=preference if "preference" in options else None
+    )
+    assert_combined(found, gradients, weights[of_loss], 1e-9, shared)
+    figures, lengths = step.figures(), np.sqrt(np.diag(gramian))
+    assert found["c.weight"] is None or declared == {}
+    for name, weight, length in zip(tasks, weights, lengths):
+        expected = (weight, length) if length else (np.nan, np.nan)
+        assert (figures[f"weight_{name}"], figures[f"gradnorm_{name}"]) == pytest.approx(
+            expected, nan_ok=True
+        )
+    if labels == "abc" and len(tasks) == 3 and not declared:
+        assert figures["cosine_a_b"] == pytest.approx(gramian[0, 1] / lengths[0] / lengths[1])
+        assert np.isnan(figures["cosine_a_c"]) == (on == "features")
+
+
+@of_all
 def test_between_measured_batches_weights_stay(on: str) -> None:
     step = Step(UPGrad(on=on, every=3))
     first = step.gradients(seed=1)
@@ -218,57 +207,20 @@ def test_between_measured_batches_weights_stay(on: str) -> None:
     assert [step.figures()[f"weight_{name}"] for name in NAMES] != pytest.approx(weights)
 
 
-@pytest.mark.parametrize("on", ["parameters", "features"])
+@of_both
 def test_gradients_are_added_and_scaled(on: str) -> None:
     step = Step(Sum(on=on))
-    expected = step.gradients(scale=1.0)
-    figures = step.figures()
+    expected, figures = step.gradients(), step.figures()
     again = step.gradients(scale=2.0**16)
+    assert step.figures() == pytest.approx(figures, nan_ok=True)
     for name, each in again.items():
         torch.testing.assert_close(each, 2.0**16 * expected[name])
-    assert step.figures() == pytest.approx(figures, nan_ok=True)
     step.balancer.differentiate(step.result(), step.state, scale=2.0**16)
     for name, each in step.parameters.items():
         torch.testing.assert_close(each.grad, 2.0**17 * expected[name])
 
 
-@pytest.mark.parametrize("on", ["parameters", "features"])
-def test_absent_tasks_have_no_weight_and_others_keep_their_shares(on: str) -> None:
-    step = Step(UPGrad(on=on))
-    found = step.gradients(labels="a")
-    assert step.figures()["weight_a"] == pytest.approx(1 / 3)
-    assert np.isnan(step.figures()["weight_b"])
-    _, gradients = step.jacobian(labels="a")
-    assert_combined(found, gradients, [1 / 3, 0, 0], 1e-12)
-
-
-@pytest.mark.parametrize("on", ["parameters", "features"])
-def test_losses_of_weight_0_take_no_part(on: str) -> None:
-    step = Step(Sum(on=on), spec_of({"c": 0}))
-    found = step.gradients()
-    _, gradients = step.jacobian()
-    assert found["c.weight"] is None
-    for name in sorted(SHARED | {"a.weight"}):
-        torch.testing.assert_close(found[name], sum(g for g in gradients[name][:2] if g is not None))
-
-
-@pytest.mark.parametrize("on", ["parameters", "features"])
-def test_losses_of_one_task_are_summed(on: str) -> None:
-    method = UPGrad(on=on, tasks={"both": ["a", "b"]})
-    step = Step(method)
-    found = step.gradients()
-    _, gradients = step.jacobian()
-    both, third = (step.figures()[f"weight_{task}"] for task in ("both", "c"))
-    for name in ("first.weight", "first.bias"):
-        of_a, of_b, of_c = gradients[name]
-        torch.testing.assert_close(found[name], both * (of_a + of_b) + third * of_c)
-    torch.testing.assert_close(found["second.bias"], sum(gradients["second.bias"][:2]))  # c does not reach it
-    if on == "parameters":
-        of_a, of_b, _ = rows(gradients, ["first.bias", "first.weight"])
-        assert step.figures()["gradnorm_both"] == pytest.approx(np.linalg.norm(of_a + of_b))
-
-
-@pytest.mark.parametrize("on", ["parameters", "features"])
+@of_both
 def test_numbers_that_are_not_finite_change_no_weight(on: str) -> None:
     step = Step(UPGrad(on=on))
     step.gradients()
@@ -305,7 +257,7 @@ def test_a_state_continues_and_a_fork_changes_nothing(method: Any) -> None:
     assert weights(one, 3) == expected
 
 
-@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
+@of_all
 @pytest.mark.parametrize("every", [1, 2])
 def test_ranks_compute_what_one_process_does(on: str, every: int) -> None:
     parts = [slice(0, 3), slice(3, 8), slice(8, 8)]  # the last one has no samples
@@ -336,9 +288,10 @@ def test_the_plan_says_what_tasks_share() -> None:
     )
 
 
-def never_compared(step: Step) -> None:
+def frozen(step: Step) -> None:
     for name in SHARED:
         step.parameters[name].requires_grad_(False)
+    step.gradients()
 
 
 class Wrong(GramianMethod):
@@ -348,47 +301,25 @@ class Wrong(GramianMethod):
         return np.ones(5)
 
 
-MISTAKES: dict[str, tuple[Any, Any, Callable[[Step], Any], str]] = {
-    "a class": (UPGrad, {}, lambda step: None, "it is the class UPGrad; give an instance: UPGrad()"),
-    "a pattern": (UPGrad(on="frist.*"), {}, lambda step: None, 'on="frist.*" matches no parameter'),
-    "not a pattern": (UPGrad(on="first.("), {}, lambda step: None, "is not a regular expression"),
-    "bound losses": (UPGrad(), {"trainers": "one"}, lambda step: None, "are bound to trainers"),
-    "own parameters": (
-        UPGrad(on="a.*"),
-        {},
-        Step.gradients,
-        'on="a.*" selects no parameter that tasks share',
-    ),
-    "nothing shared": (
-        UPGrad(),
-        {},
-        lambda s: (never_compared(s), s.gradients()),
-        "the tasks share no parameter",
-    ),
-    "weights": (Wrong(), {}, Step.gradients, "Wrong.solve returned an array of shape (5,)"),
-}
+MISTAKES: list[tuple[Any, Callable[[Step], Any], str]] = [
+    (UPGrad, print, "it is the class UPGrad; give an instance: UPGrad()"),
+    (UPGrad(on="frist.*"), print, 'on="frist.*" matches no parameter'),
+    (UPGrad(on="a.*"), Step.gradients, 'on="a.*" selects no parameter that tasks share'),
+    (UPGrad(), frozen, "the tasks share no parameter"),
+    (Wrong(), Step.gradients, "Wrong.solve returned an array of shape (5,)"),
+]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_named(mistake: str) -> None:
-    method, options, act, message = MISTAKES[mistake]
+@pytest.mark.parametrize(("method", "act", "message"), MISTAKES)
+def test_mistakes_are_named(method: Any, act: Callable[[Step], Any], message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        act(Step(method, spec_of(**options)))
+        act(Step(method))
     assert message in str(caught.value)
 
 
 # ---- methods of losses
 
-LOSSES = [
-    Uncertainty(),
-    Uncertainty(optimizer="sgd"),
-    IMTLL(),
-    GLS(),
-    DWA(1e3),
-    STCH(),
-    FAMO(),
-    FAMO(every=2),
-]
+LOSSES = [Uncertainty(), Uncertainty(optimizer="sgd"), IMTLL(), GLS(), DWA(1e3), STCH(), FAMO(every=2)]
 BATCHES = ["abc", "abc", "ab", "c", "abc", "bc"]  # the tasks with labels
 
 
@@ -438,9 +369,7 @@ def test_methods_compute_the_same_with_tensors(
         np.testing.assert_allclose(each, state["memory"][name], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "method", [Uncertainty(), STCH(), FAMO(), RLW()], ids=lambda each: type(each).__name__
-)
+@pytest.mark.parametrize("method", [STCH(), FAMO(), RLW()], ids=lambda each: type(each).__name__)
 def test_ranks_weigh_the_losses_of_all(method: Any) -> None:
     expected, figures, _ = weighed(method)
     for found, of_rank, _ in run_ranks(2, lambda world: weighed(method, world)):
@@ -448,12 +377,14 @@ def test_ranks_weigh_the_losses_of_all(method: Any) -> None:
         assert of_rank == pytest.approx(figures, rel=1e-10)
 
 
-def test_weights_follow_their_formulas() -> None:
-    (first, *_), figures, _ = weighed(GLS())
-    losses = np.array([each.item() for each in Step(GLS()).result().objectives.values()])
-    np.testing.assert_allclose(first, np.prod(losses) ** (1 / 3) / 3 / losses)
-    assert weighed(Halves())[0] == [[0.5 * (name in labels) for name in NAMES] for labels in BATCHES]
-    assert figures["weight_a"] == pytest.approx(np.mean([each[0] for each in weighed(GLS())[0] if each[0]]))
+def test_weights_of_some_batches() -> None:
+    found, figures, _ = weighed(Halves())
+    assert found == [[0.5 * (name in labels) for name in NAMES] for labels in BATCHES]
+    assert [figures[f"weight_{name}"] for name in NAMES] == [0.5] * 3
+    a, b, c = (each.item() for each in Step(Halves()).result().objectives.values())
+    (first, *_), *_ = weighed(GLS(tasks={"both": ["a", "b"]}))
+    mean = np.sqrt((a + b) * c)
+    np.testing.assert_allclose(first, [mean / 2 / (a + b)] * 2 + [mean / 2 / c])
     drawn, *_ = weighed(RLW(every=2))
     assert drawn[1] == pytest.approx(drawn[0]) and sum(drawn[0]) == pytest.approx(1)
     assert Step(RLW()).balancer.never_met() is None
@@ -489,8 +420,9 @@ def test_labels_that_never_meet_in_a_sample_are_warned_of(on: str, warns: bool) 
 # ---- estimators
 
 
-def estimator_of(body: str = "dense", **options: Any) -> MultiEstimator:
-    return MultiEstimator(heads(body), spec_of_heads(), TrainerSpec(".*", "sgd", {"lr": 0.01}), **options)
+def estimator_of(net: Any = None, **options: Any) -> MultiEstimator:
+    net = heads() if net is None else net
+    return MultiEstimator(net, spec_of_heads(), TrainerSpec(".*", "sgd", {"lr": 0.01}), **options)
 
 
 def test_the_check_says_what_tasks_share_and_refuses_what_shares_nothing() -> None:
@@ -498,9 +430,8 @@ def test_the_check_says_what_tasks_share_and_refuses_what_shares_nothing() -> No
     assert (
         'the tasks "kind", "size"; tasks share 2 parameters and branch at 1 tensor; shared: "body.0.' in text
     )
-    estimator = estimator_of(balance=UPGrad(), frozen="body.*")
     with pytest.raises(SpecError, match="the tasks share no parameter that is trained"):
-        estimator.check(loader())
+        estimator_of(balance=UPGrad(), frozen="body.*").check(loader())
 
 
 class Checkpointed(nn.Linear):
@@ -514,7 +445,7 @@ class Checkpointed(nn.Linear):
 
 def test_parameters_must_be_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Heads(nn.Sequential(nn.Linear(6, 6), Checkpointed(6, 8))).double()
-    estimator = MultiEstimator(net, spec_of_heads(), TrainerSpec(".*", "sgd", {"lr": 0.01}), balance=UPGrad())
+    estimator = estimator_of(net, balance=UPGrad())
     with pytest.raises(SpecError, match="pass use_reentrant=False"):
         estimator.check(loader())
     monkeypatch.setattr(Checkpointed, "reentrant", False)
@@ -522,12 +453,12 @@ def test_parameters_must_be_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> Non
     estimator.fit(loader(), epochs=1, event_handlers=[])
 
 
-@pytest.mark.parametrize("on", ["parameters", "features"])
+@of_both
 @pytest.mark.parametrize(
-    "options", [{}, {"body": "lazy"}, {"accumulate": 2}, {"precision": "bfloat16"}], ids=str
+    ("body", "options"), [("dense", {"accumulate": 2}), ("lazy", {}), ("dense", {"precision": "bfloat16"})]
 )
-def test_the_sum_trains_as_without_a_method(on: str, options: dict[str, Any]) -> None:
-    one, other = estimator_of(**options), estimator_of(balance=Sum(on=on), **options)
+def test_the_sum_trains_as_without_a_method(on: str, body: str, options: dict[str, Any]) -> None:
+    one, other = (estimator_of(heads(body), balance=each, **options) for each in (None, Sum(on=on)))
     for each in (one, other):
         torch.manual_seed(1)  # lazy layers draw their parameters
         each.fit(loader(), epochs=2, event_handlers=[])
@@ -536,14 +467,13 @@ def test_the_sum_trains_as_without_a_method(on: str, options: dict[str, Any]) ->
 
 
 def test_handlers_change_the_objectives_that_are_compared() -> None:
-    class Doubled:
-        def change_objective(self, estimator: Any, objectives: Any) -> Any:
-            return [2 * each for each in objectives]
-
-    one, other = estimator_of(balance=Sum()), estimator_of(balance=Sum())
-    one.fit(loader(), epochs=1, event_handlers=[])
-    other.fit(loader(), epochs=1, event_handlers=[Doubled()])
-    norms = [each.history["train_gradnorm_size"][0] for each in (one, other)]
+    doubled = handler(
+        "Doubled", change_objective=lambda estimator, objectives: [2 * each for each in objectives]
+    )
+    norms = [
+        estimator_of(balance=Sum()).fit(loader(), epochs=1, event_handlers=some)["train_gradnorm_size"][0]
+        for some in ([], [doubled])
+    ]
     assert norms[1] > 1.5 * norms[0]
 
 
@@ -552,6 +482,6 @@ def test_a_net_whose_tasks_are_compared_is_not_compiled(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     with pytest.raises(SpecError, match="the net is compiled"):
-        MultiEstimator(torch.compile(heads()), spec_of_heads(), TrainerSpec(".*", "sgd"), balance=UPGrad())
+        estimator_of(torch.compile(heads()), balance=UPGrad())
     estimator_of(balance=UPGrad(), compile=True)
     assert any(each.startswith("compile=True: UPGrad finds where tasks branch") for each in caplog.messages)

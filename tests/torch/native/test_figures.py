@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, classification, regression
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec
-from multifit.balance.means import Means
+from multifit.balance.tasks import Means
 from multifit.distributed import ALONE, World
 from multifit.sampling import TaskLoaders
 from multifit.spec.terms import with_optional

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from multifit import DataError, LabelSpec, LossSpec, MetricSpec, TaskSpec
 from multifit.distributed import ALONE
-from multifit.spec.names import Ref
+from multifit.spec.terms import Ref
 from multifit.torch.figures import StageFigures
 from multifit.torch.labels import LabelRule
 from multifit.torch.sums import TOGETHER

@@ -1,15 +1,17 @@
-"""Checking slots: numbers that are not finite, labels that a loss would silently truncate or clip, sizes."""
+"""Checks of values: labels that a loss would truncate or clip, NaN, sizes, and what is only doubtful."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...utils.errors import Problem
+from ...utils.protocols import Numbers, Shape
 from ...utils.text import counted
+from ..terms import SINGULAR, Ref, Term
 from . import describe
 
 MOST_SAMPLES = 10  # that a message lists
@@ -158,3 +160,83 @@ def mask_kind(mask: Any, label: Any) -> str:
     if len(mask.shape) == len(label.shape):
         return WEIGHT if all(one in (1, other) for one, other in zip(mask.shape, label.shape)) else ""
     return RESHAPED if mask.size == label.size else ""
+
+
+Doubts = Callable[[Any, Any], Iterator[str]]
+"""Yields what is doubtful of an array that a loss takes: ``doubts(loss, array)``."""
+
+
+def loss_doubts(
+    terms: Iterable[Term], arrays: Mapping[Ref, Any], of_output: Doubts, of_label: Doubts
+) -> Iterator[str]:
+    """Yield a warning for each output or label whose values a loss was hardly meant for.
+
+    Such a loss trains, but slowly or on nonsense: even if the net is always right, the loss stays far above
+    0, or it has no lower bound. Labels that a mask or a weight may hide are left out.
+    """
+    for term in terms:
+        taken = [ref for ref in term.args[:2] if arrays.get(ref) is not None and prod(arrays[ref].shape)]
+        if len(taken) == 2:
+            hides = term.present or len(term.args) > 2 or term.weights is not None
+            for ref, doubts in zip(taken, (of_output,) if hides else (of_output, of_label)):
+                where = f'{term.where}: the {SINGULAR[ref.space]} "{ref.name}"'
+                yield from (f"{where} {message}" for message in doubts(term.spec.fn, arrays[ref]))
+
+
+def softmax_doubts(loss: str, scores: Numbers, axis: int) -> Iterator[str]:
+    """Doubt scores that look like a softmax along an axis, which the loss applies itself."""
+    if scores.shape[axis] > 1 and scores.min() >= 0 and np.allclose(scores.sum(axis), 1, atol=1e-2):
+        yield (
+            f"adds up to 1 over its classes, as after a softmax, and {loss} applies softmax itself; "
+            "let the net return the scores before its softmax"
+        )
+
+
+def share_doubts(loss: str, labels: Numbers, way_out: str) -> Iterator[str]:
+    """Doubt labels below 0 or above 1."""
+    if (value := no_share(labels)) is not None:
+        yield f"holds {value:g}, but {loss} takes 0 … 1, and has no lower bound for others; {way_out}"
+
+
+def no_share(values: Numbers) -> float | None:
+    """Return a value that is below 0 or above 1; None if there is none."""
+    wrong = values[(values < 0) | (values > 1)]
+    return float(wrong[0]) if wrong.size else None
+
+
+def are_logarithms(values: Numbers, axis: int) -> bool:
+    """Whether values are the logarithms of probabilities along an axis."""
+    with np.errstate(over="ignore"):  # infinity is no probability either
+        return bool(np.allclose(np.exp(values).sum(axis), 1, atol=0.05))  # bfloat16 is not more precise
+
+
+CHANNELS_FIRST = (
+    "images are (N, C, H, W): give them ToTensor() of gluon.data.vision.transforms, "
+    "or transpose((0, 3, 1, 2))"
+)
+
+
+def has_channels_last(shape: Shape) -> bool:
+    """Whether a batch of this shape looks like square images (N, H, W, C) of 1, 3 or 4 channels."""
+    return len(shape) == 4 and shape[1] == shape[2] > 4 and shape[3] in (1, 3, 4)
+
+
+def channels_hint(arguments: Iterable[tuple[str, Any]]) -> str:
+    """Return the way out after an error about channels; "" if no argument looks like images."""
+    shapes = (tuple(getattr(value, "shape", ())) for _, value in arguments)
+    return f"; {CHANNELS_FIRST}" if any(map(has_channels_last, shapes)) else ""
+
+
+def channel_doubts(images: Mapping[str, Any], channels: Collection[int]) -> Iterator[str]:
+    """Yield a warning for each input whose rows a convolution seems to have taken for channels.
+
+    A convolution that learns its size from the first batch takes any number of `channels`. There is no
+    warning if a convolution has the size of the last axis: then the net moves the channels itself.
+    """
+    for name, image in images.items():
+        shape = tuple(getattr(image, "shape", ()))
+        if has_channels_last(shape) and shape[1] in channels and shape[3] not in channels:
+            yield (
+                f'the input "{name}" {describe.array(image)} looks like images with the channels last, and a '
+                f"convolution takes the {shape[1]} rows for channels; {CHANNELS_FIRST}"
+            )
