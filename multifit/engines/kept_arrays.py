@@ -96,7 +96,7 @@ class KeptArrays:
             raise SpecError(
                 f"{self._where}: it is computed from the arrays of all batches, joined along their samples, "
                 f"but batch {piece.batch} has {new}, and batch {first.batch} {before}; pad them to one size, "
-                "let transform= flatten them, or give a metric with an update(), which is called for each batch"
+                "let transform= flatten them, or give a metric with an update(), called for each batch"
             )
         self._pieces.append(piece)
 

@@ -9,9 +9,10 @@ from itertools import compress
 from typing import Any
 
 from ..distributed import World
-from ..spec.checks.trainers import AddedBatches, Rhythm, accumulating_problems, declared_rhythm
+from ..spec.checks.trainers import accumulating_problems
 from ..utils.errors import Problem, raise_problems
 from ..utils.text import quoted, suggest
+from .rhythm import AddedBatches, Rhythm, declared_rhythm
 
 Learning = Callable[[str], Iterable[Any]]
 """Returns the parameters that a trainer updates now."""

@@ -24,8 +24,8 @@ UNCLEAR = (
     "compare the largest ones, transform=lambda scores, label: (label.argmax(1), scores)"
 )
 ONE_CLASS = (
-    "there is one score for each label, so that class 0 always has the highest: {}; for scores that mean class "
-    '1 above 0, give "binary_accuracy"'
+    "there is one score for each label, so that class 0 always has the highest: {}; for scores above 0 "
+    'for class 1, give "binary_accuracy"'
 )
 Present: TypeAlias = Tensor | None
 Sums: TypeAlias = tuple[list[Tensor], int | Tensor]

@@ -9,12 +9,11 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from ..distributed import ALONE, World
+from ..engines.rhythm import AddedBatches, declared_rhythm
 from ..spec import TrainerSpec
 from ..spec.checks.trainers import (
-    AddedBatches,
     coverage_problems,
     declared_problems,
-    declared_rhythm,
     frozen_problems,
     listing,
     rhythm_messages,

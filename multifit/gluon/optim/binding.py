@@ -3,12 +3,11 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...engines.rhythm import Rhythm, declared_rhythm
 from ...spec import TrainerSpec
 from ...spec.checks.trainers import (
-    Rhythm,
     coverage_problems,
     declared_problems,
-    declared_rhythm,
     listing,
     rhythm_messages,
 )

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.rhythm import AddedBatches
 from ...engines.trainers import JointGradients
-from ...spec.checks.trainers import AddedBatches
 from ..compat import mx
 from ..ranks.collectives import all_reduce
 
