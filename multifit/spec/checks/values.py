@@ -211,8 +211,8 @@ def are_logarithms(values: Numbers, axis: int) -> bool:
 
 
 CHANNELS_FIRST = (
-    "images are (N, C, H, W): give them ToTensor() of gluon.data.vision.transforms, "
-    "or transpose((0, 3, 1, 2))"
+    "images are (N, C, H, W): give the dataset the ToTensor() of gluon.data.vision.transforms or of "
+    "torchvision.transforms, or move the last axis to the second place, with transpose((0, 3, 1, 2))"
 )
 
 
