@@ -121,11 +121,14 @@ CASES = {
 @pytest.mark.parametrize(("pairs", "devices", "traced"), [(1, 1, False), (2, 2, True)])
 def test_equals_the_metric(case: str, pairs: int, devices: int, traced: bool) -> None:
     metric, label, output = CASES[case]
-    batches = [
-        [([label(n) for _ in range(pairs)], [output(n) for _ in range(pairs)]) for n in sizes[:devices]]
-        for sizes in [(8, 5), (8, 5), (3, 2)]
-    ]
-    check_agreement(metric(), batches, traced)
+    check_agreement(
+        metric(),
+        [
+            [([label(n) for _ in range(pairs)], [output(n) for _ in range(pairs)]) for n in sizes[:devices]]
+            for sizes in [(8, 5), (8, 5), (3, 2)]
+        ],
+        traced,
+    )
 
 
 @pytest.mark.parametrize("case", ["accuracy", "negative log likelihood", "perplexity that ignores"])
@@ -168,14 +171,12 @@ def test_no_gradient_flows_through_statistics_and_nothing_is_a_new_metric(case: 
     device.load(np.zeros(device.width))
     np.testing.assert_array_equal(device.metric.get()[-1], expected[-1])
     assert device.bind([labels.shape], [outputs.shape])
-    step = StatisticsGraph(device, 1)
-    step.hybridize(static_alloc=True)
     outputs.attach_grad()
     with mx.autograd.record():
-        objective, statistics = (outputs * 2).sum(), step(labels, outputs)
+        objective = (outputs * 2).sum()
+        statistics = nd.concat(*device.statistics(nd, [labels], [outputs]), dim=0)
     mx.autograd.backward([objective, statistics])
     np.testing.assert_array_equal(outputs.grad.asnumpy(), np.full(outputs.shape, 2.0, "float32"))
-    assert np.isfinite(statistics.asnumpy()).all()
 
 
 @pytest.mark.parametrize("metric", [M.Accuracy(), M.Loss(), M.F1(average="micro"), SegmentationMetric(2)])
@@ -191,39 +192,24 @@ def test_a_pass_is_counted_exactly_beyond_the_range_of_float32(metric: Any) -> N
     assert metric.get()[0 if spatial else 1] == 1.0
 
 
-def test_a_batch_of_more_than_2_to_the_24_elements_is_rounded_to_float32() -> None:
-    values = nd.ones((2, 2**23 + 3))
-    counted = totals(device_metric(M.Loss()), [[([], [values])]], False)
-    np.testing.assert_allclose(counted, [values.size] * 2, rtol=1e-7)
+UNSUPPORTED: list[tuple[Any, list[Any], list[Any]]] = [
+    (M.Accuracy(), [(8,)], [(7, 3)]), (M.Accuracy(), [(8,)], []),  # not as many samples
+    (M.Accuracy(), [(8,)], [(8, 3, 4)]),  # not as many classes as labels
+    (M.Accuracy(axis=0), [(8,)], [(3, 8)]), (M.Accuracy(axis=2), [(8,)], [(8, 3)]),
+    (M.Accuracy(), [(8,), (8,)], [(8, 3), (8, 3, 4)]),  # one pair of two
+    (M.TopKAccuracy(4), [(8,)], [(8, 3)]), (M.TopKAccuracy(2), [(8, 2)], [(8, 3)]),
+    (BinaryAccuracy(), [(8,)], [(8, 2)]), (M.MSE(), [(4,)], [(4, 3)]),  # NumPy broadcasts
+    (M.CrossEntropy(), [(8, 5)], [(8, 5, 4)]), (M.Perplexity(None, axis=0), [(8,)], [(8, 5)]),
+    (M.F1(), [(8, 2)], [(8, 2)]), (M.Accuracy(), [(2, 3)], [(3, 5, 2)]),  # in another order
+    (M.CompositeEvalMetric([M.MAE()]), [(8,), (8,)], [(8,), (8,)]), (M.MCC(), [(8,)], [(8,)]),
+    (SegmentationMetric(2), [(8, 4, 4)], [(8, 3, 4, 4)]),  # more scores than classes
+    (SegmentationMetric(2), [(8, 4, 4)], [(8, 2, 5, 5)]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("metric", "labels", "outputs"),
-    [
-        (M.Accuracy(), [(8,)], [(7, 3)]),  # not as many samples
-        (M.Accuracy(), [(8,)], []),
-        (M.Accuracy(), [(8,)], [(8, 3, 4)]),  # not as many classes as labels
-        (M.Accuracy(axis=0), [(8,)], [(3, 8)]),
-        (M.Accuracy(axis=2), [(8,)], [(8, 3)]),
-        (M.Accuracy(), [(8,), (8,)], [(8, 3), (8, 3, 4)]),  # one pair of two
-        (M.TopKAccuracy(4), [(8,)], [(8, 3)]),
-        (M.TopKAccuracy(2), [(8, 2)], [(8, 3)]),
-        (BinaryAccuracy(), [(8,)], [(8, 2)]),
-        (M.MSE(), [(4,)], [(4, 3)]),  # NumPy broadcasts
-        (M.CrossEntropy(), [(8, 5)], [(8, 5, 4)]),
-        (M.Perplexity(None, axis=0), [(8,)], [(8, 5)]),
-        (M.F1(), [(8, 2)], [(8, 2)]),
-        (M.Accuracy(), [(2, 3)], [(3, 5, 2)]),  # in another order
-        (M.CompositeEvalMetric([M.MAE()]), [(8,), (8,)], [(8,), (8,)]),
-        (M.MCC(), [(8,)], [(8,)]),
-        (SegmentationMetric(2), [(8, 4, 4)], [(8, 3, 4, 4)]),  # more scores than classes
-        (SegmentationMetric(2), [(8, 4, 4)], [(8, 2, 5, 5)]),
-    ],
-    # by name: an address would differ from one test process to the other
-    ids=lambda value: str(value) if isinstance(value, list) else type(value).__name__,
-)
-def test_unsupported_shapes_cannot_be_bound(metric: Any, labels: list, outputs: list) -> None:
-    assert not device_metric(metric).bind(labels, outputs)
+def test_unsupported_shapes_cannot_be_bound() -> None:
+    for metric, labels, outputs in UNSUPPORTED:
+        assert not device_metric(metric).bind(labels, outputs), (type(metric), labels, outputs)
 
 
 def test_bind_and_load_replace_what_was_there() -> None:
