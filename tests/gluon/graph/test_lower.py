@@ -88,7 +88,7 @@ def test_a_graph_keeps_its_inputs_outputs_and_dtype():
             scale = 1 + np.abs(other).max()
             np.testing.assert_allclose(one / scale, other / scale, atol=0.02, err_msg=str(seed))
         counts.add(count)
-    assert 0 in counts and max(counts) > 3
+    assert {0, 1, 2} <= counts
 
 
 WITHOUT_KERNELS = {  # dot raises in bfloat16; most of the others take ten times as long

@@ -46,11 +46,15 @@ def train_by_hand(net: Any, every: int, norm: float | None) -> None:
             body_trainer.step(len(batch[0]))
 
 
-@pytest.mark.parametrize(("every", "norm", "devices"), [(3, None, TWO), (2, 0.05, ONE)])
-def test_equals_a_loop_by_hand(every: int, norm: Any, devices: list) -> None:
-    """Clipping sees the gradients that are used."""
+@pytest.mark.parametrize(
+    ("every", "norm", "devices", "how"),
+    [(3, None, TWO, "write"), (2, 0.05, ONE, "write"), (3, None, ONE, "add")],
+)
+def test_equals_a_loop_by_hand(every: int, norm: Any, devices: list, how: str) -> None:
+    """Clipping sees the gradients that are used; gradients that the user adds up are discarded too."""
     hand, net = twins(two_heads, BATCHES[0][0])
     train_by_hand(hand, every, norm)
+    net.collect_params().setattr("grad_req", how)
     train(hybridized(net, norm is None), digit_spec(), BATCHES, devices, trainers(every, clip_norm=norm))
     assert_same_parameters(net, hand)
 
@@ -84,15 +88,6 @@ def test_a_schedule_counts_the_trainers_own_updates() -> None:
     updates = {name: trainer.optimizer.num_update for name, trainer in estimator.trainers.items()}
     assert updates == {"body": 2, "heads": 8}
     assert estimator.learning_rates() == {"lr_body": 0.5, "lr_heads": 0.5**7}
-
-
-def test_gradients_that_the_user_adds_up_are_those_of_one_batch() -> None:
-    """A trainer that waits without accumulating discards them."""
-    nets = twins(two_heads, BATCHES[0][0])
-    for net, request in zip(nets, ("write", "add")):
-        net.collect_params().setattr("grad_req", request)
-        train(net, digit_spec(), BATCHES, ONE, trainers(3))
-    assert_same_parameters(*nets)
 
 
 @pytest.mark.parametrize(
