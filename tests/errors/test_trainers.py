@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 from multifit import SpecError, TrainerError, TrainerSpec
@@ -279,17 +278,6 @@ def test_what_trains_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
     setup.with_trainers({"a": TrainerSpec("dense.*"), "b": TrainerSpec(norm)}).refused(TrainerError, message)
 
 
-def test_a_trainer_may_have_nothing_to_update_for_a_while(setup: Setup) -> None:
-    estimator = setup.with_trainers(BOTH).make()
-    estimator.fit(setup.data, epochs=1)
-    setup.net.body.collect_params().setattr("grad_req", "null")
-    assert [bool(trainer.parameters) for trainer in estimator.check(setup.data).trainers] == [False, True]
-    before = setup.net.body[0].weight.data().asnumpy()
-    estimator.fit(setup.data, epochs=1)
-    np.testing.assert_array_equal(setup.net.body[0].weight.data().asnumpy(), before)
-    setup.net.body.collect_params().setattr("grad_req", "write")
-
-
 # ---- optimizers --------------------------------------------------------------------------------------------
 
 
@@ -318,17 +306,6 @@ def test_an_error_of_an_update_names_the_trainer(setup: Setup) -> None:
     with pytest.raises(LookupError) as caught:
         setup.with_trainers({"mine": TrainerSpec(ALL, Own())}).fit()
     assert 'raised in trainers["mine"]' in with_notes(caught.value)
-
-
-def test_a_scheduler_keeps_its_base_rate_and_is_copied(setup: Setup) -> None:
-    """MXNet's Adam puts its own default in the place of base_lr."""
-    scheduler = mx.lr_scheduler.FactorScheduler(1, factor=0.5, base_lr=0.04)
-    for options in ({"lr_scheduler": scheduler}, {"optimizer_params": {"lr_scheduler": scheduler}}):
-        estimator = setup.with_trainers(TrainerSpec(ALL, "adam", **options)).make()
-        assert estimator.learning_rates() == {"lr": 0.04}
-        estimator.fit(setup.data * 3, epochs=1)
-        assert estimator.learning_rates()["lr"] < 0.04
-        assert scheduler.base_lr == 0.04
 
 
 # ---- initializers ------------------------------------------------------------------------------------------

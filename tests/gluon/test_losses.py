@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, TaskSpec
 from multifit.gluon.losses import SegmentationCELoss, SequenceCELoss, faster_loss
-from tests.common.hand_loop import assert_trains_as_by_hand
 from tests.common.nets import hybridized
 
 import mxnet as mx  # isort: skip
@@ -193,32 +191,3 @@ OTHERS: list[tuple[Any, Any, Any]] = [
 @pytest.mark.parametrize(("loss", "logits", "label"), OTHERS, ids=map(str, range(len(OTHERS))))
 def test_no_other_loss_has_a_faster_function(loss: Any, logits: Any, label: Any) -> None:
     assert faster_loss(loss, (nd.ones(logits), nd.zeros(label))) is None
-
-
-class Pointer(gluon.HybridBlock):
-    """Scores the positions of a source of any length: another number of classes in every batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with self.name_scope():
-            self.keys = gluon.nn.Dense(4, in_units=4, flatten=False)
-
-    def hybrid_forward(self, F: Any, source: Any, queries: Any) -> Any:
-        return F.batch_dot(self.keys(source), queries, transpose_b=True)
-
-
-def test_the_number_of_classes_may_change_from_batch_to_batch() -> None:
-    def batch(classes: int) -> tuple[np.ndarray, ...]:
-        random = np.random.RandomState(classes)
-        arrays = random.randn(6, classes, 4), random.randn(6, 2, 4), random.randint(0, classes, (6, 2))
-        return tuple(array.astype("float32") for array in arrays)
-
-    losses = {"point": LossSpec(Softmax(axis=1), "scores", "position")}
-    spec = TaskSpec(outputs="scores", labels="position", losses=losses, inputs=["source", "queries"])
-    batches = [batch(classes) for classes in (3, 5, 3, 17, 5)] * 3
-
-    def objective(net: Any, source: Any, queries: Any, position: Any) -> Any:
-        return Softmax(axis=1)(net(source, queries), position)
-
-    options: Any = {"hybrid": True, "options": {"learning_rate": 0.3}, "inputs": 2}
-    assert_trains_as_by_hand(Pointer, spec, batches, objective, **options)

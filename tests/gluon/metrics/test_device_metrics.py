@@ -131,13 +131,6 @@ def test_equals_the_metric(case: str, pairs: int, devices: int, traced: bool) ->
     )
 
 
-@pytest.mark.parametrize("case", ["accuracy", "negative log likelihood", "perplexity that ignores"])
-def test_tokens_in_rows_of_their_own(case: str) -> None:
-    """Labels (N, 7) of outputs (N * 7, C)."""
-    label, output = classes((7,), 3), chances(3)
-    check_agreement(CASES[case][0](), [[([label(n)], [output(7 * n)]) for n in s] for s in [(8, 5), (3, 2)]])
-
-
 MASKED = {
     "accuracy": True, "accuracy of int labels in a column": True, "accuracy of pixels": True,
     "accuracy of tokens": True, "binary": True, "accuracy of classes": False, "MSE of maps": False,

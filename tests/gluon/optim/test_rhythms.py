@@ -1,13 +1,12 @@
 """Trainers that do not update after every batch."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import MultiEstimator, SkipNonFinite, TerminateOnNaN, TrainerError, TrainerSpec
+from multifit import MultiEstimator, TrainerError, TrainerSpec
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO
@@ -101,24 +100,6 @@ def test_wrong_rhythms_are_refused(options: Any, text: str) -> None:
     declared = {"body": TrainerSpec("body.*", "sgd", **options), "heads": TrainerSpec(HEADS)}
     with pytest.raises(TrainerError, match=text):
         MultiEstimator(two_heads(), digit_spec(), declared).fit(BATCHES, epochs=1)
-
-
-def test_handlers_that_hold_no_update_back_change_nothing() -> None:
-    """They see the gradients of the trainers that would update."""
-    seen: list[list[str]] = []
-
-    def see(estimator: Any) -> bool:
-        seen.append(list(estimator.gradients()))
-        return False
-
-    handlers = [SimpleNamespace(hold_update=see, change_gradients=see), TerminateOnNaN(), SkipNonFinite()]
-    nets = twins(two_heads, BATCHES[0][0])
-    for net, more in zip(nets, ([], handlers)):
-        estimator = MultiEstimator(net, digit_spec(), trainers(3, True))
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, *more])
-    assert_same_parameters(*nets, rtol=0, atol=0)
-    updates = [["heads"], ["heads"], ["body", "heads"]] * 2 + [["heads"], ["body", "heads"]]
-    assert seen == [names for names in updates for _ in range(2)]
 
 
 def test_sparse_gradients_cannot_be_added() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,21 +123,6 @@ CHANGES = [*product((set_options, set_scale), EACH), (set_momentum, "sgd")]
 @pytest.mark.parametrize(("change", "optimizer"), CHANGES)
 def test_what_changes_between_batches_counts(change: Any, optimizer: str) -> None:
     train_twins(optimizer, EACH[optimizer], change=change)
-
-
-def test_states_and_arrays_are_the_trainers_own(tmp_path: Path) -> None:
-    """Loaded states, and the arrays of a parameter whose gradients were requested anew, are used."""
-
-    def change(trainer: Any, step: int) -> None:
-        if step == 2:
-            trainer.save_states(str(tmp_path / "states"))
-        if step == 4:
-            trainer.load_states(str(tmp_path / "states"))
-            trainer._params[0].grad_req, trainer._params[1].grad_req = "null", "add"
-            trainer._params[0].grad_req = "write"
-
-    for optimizer, options in EACH.items():
-        train_twins(optimizer, options, change=change)
 
 
 class Own(mx.optimizer.SGD):

@@ -12,7 +12,7 @@ from multifit import DataError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, 
 from tests.api.resume_runs import values
 from tests.common.grids import TWO
 from tests.common.nets import hybridized, normed_heads
-from tests.common.specs import CE, L2
+from tests.common.specs import CE
 
 from .runs import make_batches, make_estimator, train
 
@@ -139,21 +139,6 @@ def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path) -> N
     with pytest.raises(DataError, match="held 8 values"):
         train(two, batches[3:])
         figures(two).read()
-
-
-def test_sums_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_path: Path) -> None:
-    """With as many samples as classes, a new graph does not know which of them is the length of an axis."""
-    batches, net = make_batches([7] * 9 + [3] + [7] * 9), normed_heads()
-    net.initialize()
-    # of real numbers, whose sums are not exact
-    metrics = {kind: MetricSpec(kind, "size", "size") for kind in ("mae", "mse", "rmse")}
-    losses = {"digit": CE, "size": L2}
-    whole, first, second = (make_estimator(net=net, losses=losses, metrics=metrics) for _ in range(3))
-    evaluate(whole, batches)
-    evaluate(first, batches[:9])
-    carry_over(tmp_path, first, second, "evaluate")
-    evaluate(second, batches[9:])
-    assert figures(second, "evaluate").read() == figures(whole, "evaluate").read()
 
 
 class Counting(mx.metric.EvalMetric):
