@@ -14,7 +14,7 @@ from multifit import DataError, LabelSpec, Shards, TaskSpec
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
-from .setups import Setup, arrays, fault, stops
+from .setups import Setup, fault, stops
 
 STRINGS = np.array(["a", "b"] * 4)
 
@@ -217,38 +217,6 @@ def test_what_yields_no_batch(setup: Setup) -> None:
         setup.but(val_data=lambda: iter(())).refused(DataError, "val_data is empty", way=way)
     for use in (setup.make().evaluate, setup.make().predict):
         stops(partial(use, []), DataError, "data is empty: it yields no batch")
-
-
-class Reading:
-    """Reads data after the first batch."""
-
-    def __init__(self, read: Any) -> None:
-        self.read = read
-
-    def batch_end(self, estimator: Any) -> None:
-        if estimator.state.step == 1:
-            self.read()
-
-
-def data_iter() -> Any:
-    x, digit, amount = arrays(24)
-    return mx.io.NDArrayIter({"x": x}, {"digit": digit, "amount": amount}, 8)
-
-
-@pytest.mark.parametrize(
-    ("data", "other"),
-    [
-        ([arrays()] * 3, None),
-        (gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays(24)), 8), None),
-        (data_iter(), data_iter()),
-    ],
-    ids=["list", "DataLoader", "another iterator"],
-)
-def test_other_loaders_are_read_while_an_epoch_reads_them(setup: Setup, data: Any, other: Any) -> None:
-    estimator = setup.make()
-    read = Reading(lambda: estimator.evaluate(data if other is None else other))
-    estimator.fit(data, data, epochs=1, event_handlers=read)
-    assert estimator.state.step == 3
 
 
 @pytest.mark.parametrize("labels", [1, 2])

@@ -146,18 +146,6 @@ def test_as_many_classes_as_a_batch_has_samples() -> None:
     stops(net.but(data=batches).fit, DataError, "held 1 value not")
 
 
-@pytest.mark.parametrize("last", [3, 1])
-def test_sequences_of_which_the_first_have_one_step(last: int) -> None:
-    net = around(lambda dense, x: dense(x.reshape((-3, 0))).reshape((2, -1, 3)))
-    batches = [
-        [np.ones((2, steps, 6), "float32"), (np.arange(2 * steps).reshape(2, steps) % 3).astype("float32")]
-        for steps in (1, 3, 2, 1, last)
-    ]
-    net.but(data=batches).trains()
-    batches[-1][1][1, -1] = 3
-    stops(net.but(data=batches).fit, DataError, "held 1 value not")
-
-
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_labels_whose_memory_is_written_again(buffers: int) -> None:
     """Each wrong value counts once."""
@@ -265,14 +253,6 @@ def test_later_inputs_are_counted(devices: int, hybridized: bool) -> None:
     for stage, use in ways(setup, data):
         stops(use, DataError, f'inputs["x"] held NaN or infinity in 4 rows, in {stage}{WAY_OUT}')
     on(devices, hybridized).but(data=later(setup.data, 0, {3: [1.0]}), epochs=2).trains()
-
-
-def test_samples_along_another_axis() -> None:
-    setup = around(lambda dense, x: dense(x.sum(axis=0)))
-    data = [[np.stack([X, X]), np.stack([Y, Y])] for _ in range(3)]
-    spec = setup.but(losses={"digit": LossSpec(lambda y, label: (y.sum(axis=1) - label[0]) ** 2)})
-    data[0][0][1, 3, 0] = NAN
-    stops(lambda: spec.make().fit(data, epochs=1, batch_axis=1), DataError, "holds NaN 1 time, in sample 3")
 
 
 # ---- labels that may be missing ----------------------------------------------------------------------------

@@ -148,17 +148,6 @@ def test_other_loaders_are_not_read_by_index() -> None:
     assert [name for name, make in OTHERS.items() if by_index(make()) is not None] == []
 
 
-@pytest.mark.parametrize("array", [np.array, mx.nd.array], ids=["numpy", "ndarray"])
-def test_batch_and_data_share_no_memory(array: Callable[..., Any]) -> None:
-    data = array(IMAGES)
-    for batch in iterate(DataLoader(data, 4)):
-        batch[:] = -1.0
-    assert np.array_equal(as_numpy(data), IMAGES)
-    batches = list(iterate(DataLoader(data, 4)))
-    data[:] = 7.0
-    assert np.array_equal(np.concatenate([b.asnumpy() for b in batches]), IMAGES)
-
-
 # ---------------------------------------------------------------------------------- passes, and parts of them
 
 

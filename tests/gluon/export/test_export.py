@@ -15,7 +15,6 @@ import pytest
 from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.cli import build_parser
 from multifit.cli.task import Choices, Task
-from multifit.gluon.export.traced_net import trace
 from tests.common.nets import hybridized, sequential
 
 from .nets import Hybrid, Plain, X, estimator_of, spec
@@ -363,17 +362,3 @@ def test_a_package_that_is_missing_or_too_new_is_an_error(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=text):
         estimator_of(nn.Dense(2)).export(tmp_path, X, format)
-
-
-def test_a_traced_net_names_its_parameters() -> None:
-    layers = sequential(nn.Dense(4, in_units=3), nn.BatchNorm(in_channels=4))
-    estimator = estimator_of(Hybrid(lambda net, F, x: net.body(x), body=layers))
-    layers.initialize()
-    layers[0].bias.grad_req = "null"
-    net = trace(estimator.net, estimator.spec, next(estimator._engine.input_signatures([X])))
-    names = {structural: name for name, structural in net.names.items()}
-    norm = [f"body.1.{each}" for each in ("gamma", "beta", "running_mean", "running_var")]
-    assert set(names) == {"body.0.weight", "body.0.bias", *norm}
-    weight = net.parameters[names["body.0.weight"]].asnumpy()
-    np.testing.assert_array_equal(weight, layers[0].weight.data().asnumpy())
-    assert sorted(net.names[name] for name in net.trained) == ["body.0.weight", "body.1.beta", "body.1.gamma"]

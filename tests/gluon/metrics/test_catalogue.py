@@ -90,24 +90,6 @@ class OfANet(M.EvalMetric):
         self.seen = (nd.zeros((2,)), [M.Accuracy()])
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [M.Accuracy(axis=-1, name="tokens"), M.F1(average="micro"), M.TopKAccuracy(3), M.PCC()],
-    ids=lambda metric: type(metric).__name__,
-)
-def test_a_copy_has_the_same_options_and_is_reset(metric: Any) -> None:
-    labels, outputs = nd.array([0, 1, 1]), nd.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
-    metric.update([labels], [outputs])
-    before = metric.get()
-    twin = copy_metric(metric)
-    assert type(twin) is type(metric) and twin.get_config() == metric.get_config()
-    assert twin.num_inst == 0
-    twin.update([labels], [outputs])
-    assert twin.get() == before
-    twin.update([labels], [outputs])
-    assert metric.get() == before
-
-
 def test_a_lock_and_a_net_are_shared_and_nothing_else() -> None:
     """An object that is held twice is copied once."""
     metric = SegmentationMetric(3)
