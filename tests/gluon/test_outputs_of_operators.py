@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
+from multifit import LossSpec, MultiEstimator, TaskSpec
 
 from mxnet import gluon, nd  # isort: skip
 
@@ -49,14 +49,3 @@ def test_results_of_one_operator(name: str, hybridized: bool) -> None:
     predicted = estimator.predict(IMAGE)
     for output, array in zip(names, flat(net(nd.array(IMAGE)))):
         np.testing.assert_allclose(predicted[output], array.asnumpy(), rtol=1e-5, err_msg=output)
-
-
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_names_for_other_outputs_are_refused(hybridized: bool) -> None:
-    net = Net(RETURNED["split"][1])
-    net.hybridize(hybridized)
-    losses = {name: LossSpec(gluon.loss.L2Loss(), name, "y") for name in ("p", "b")}
-    found = r"2 declared \(p, b\), the net returns 3 arrays: \[\[.*\], \(8, 3\) float32\]"
-    spec = TaskSpec(outputs=["p", "b"], labels=["y"], losses=losses, inputs=["x"])
-    with pytest.raises(SpecError, match=found):
-        MultiEstimator(net, spec).check(BATCHES)

@@ -206,25 +206,6 @@ def test_bind_and_load_replace_what_was_there() -> None:
         DeviceMetric(M.Accuracy()).bind([(3,)], [(3,)])
 
 
-@pytest.mark.parametrize("average", ["macro", "micro"])
-@pytest.mark.parametrize("kind", [M.F1, M.MCC])
-def test_two_classes(kind: Any, average: str) -> None:
-    """Batches of one class, labels in a column, and the metric's own error for a third value."""
-    for label, answer in [(0, 0), (0, 1), (1, 0), (1, 1)]:
-        outputs = nd.one_hot(nd.full((4,), answer), 2)
-        check_agreement(kind(average=average), [[([nd.full((4,), label)], [outputs])]], answer == 1)
-    labels, outputs = nd.array([0, 1, 1, 0]), nd.array([[0, 1], [1, 0], [0, 1], [1, 0]])
-    expected = kind(average=average)
-    expected.update([labels], [outputs])  # with a column, MXNet compares each label with each output
-    assert loaded(kind(average=average), [labels.reshape((-1, 1))], [outputs]).get() == expected.get()
-    labels[0], errors = 2, []
-    for call in (expected.update, lambda *batch: loaded(kind(average=average), *batch)):
-        with pytest.raises(ValueError, match="only supports binary") as raised:
-            call([labels], [outputs])
-        errors.append(str(raised.value))
-    assert errors[0] == errors[1]
-
-
 @pytest.mark.parametrize(
     ("metric", "labels", "output"),
     [

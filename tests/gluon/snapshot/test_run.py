@@ -1,7 +1,7 @@
 """What is written in the middle of an epoch and read in a new estimator continues bit for bit."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,22 +169,3 @@ def test_a_metric_that_cannot_go_on_is_named_and_starts_from_zero(
     evaluate(one, make_batches([8, 8]))
     assert carry_over(tmp_path, one, two, "evaluate", divisible) == ["m"] * lost
     np.testing.assert_equal(figures(two, "evaluate").read()["m"], np.nan if lost else 2.0)
-
-
-@pytest.mark.parametrize("lengths", [(3, 1, 2), (1, 3, 1)])
-def test_sums_go_on_after_sentences_of_another_length(tmp_path: Path, lengths: Sequence[int]) -> None:
-    """A batch of single tokens counts its labels in another way."""
-    metrics = {"accuracy": MetricSpec(mx.metric.Accuracy(axis=2), "out", "y")}
-    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(CE, "out", "y")}, metrics=metrics)
-    net = nn.Dense(3, flatten=False, in_units=5)
-    net.initialize()
-    whole, resumed = (MultiEstimator(net, spec) for _ in range(2))
-    batches = [
-        (np.random.randn(4, n, 5).astype("float32"), np.random.randint(0, 3, (4, n)).astype("float32"))
-        for n in lengths
-    ]
-    evaluate(whole, batches)
-    evaluate(resumed, batches[:1])
-    carry_over(tmp_path, resumed, resumed, "evaluate")
-    evaluate(resumed, batches[1:])
-    assert figures(resumed, "evaluate").read() == figures(whole, "evaluate").read()
