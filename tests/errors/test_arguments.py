@@ -45,7 +45,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "piecewise": {"weights": {0: 1.0}},
     "ramp": {"start": 0.0, "end": 1.0, "steps": 3},
 }
-OTHERS = ("Spec", "Estimator", "Error", "History", "Plan", "Problem", "Priority", "RunState", "write_report")
+OTHERS = ("Spec", "Estimator", "Error", "Plan", "Problem", "Priority", "RunState", "write_report")
 CONSTRUCTORS = {
     name: getattr(module, name)
     for module in (multifit, losses, metrics, schedules)

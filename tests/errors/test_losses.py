@@ -37,8 +37,9 @@ FAULTS = [
         "class_weights[2] is nan"),
     fault("a matrix of class weights", lambda s: s.with_loss(CE(), class_weights=np.ones((2, 3))),
         'losses["digit"]: class_weights[0] is array([1., 1., 1.]); it must be a finite number of at least 0'),
-    fault("a class that is no index", lambda s: s.with_loss(CE(), class_weights={"one": 2}),
-        "losses[\"digit\"]: class_weights has the key 'one'; keys are class indices, whole numbers from 0"),
+    *(fault(f"class {key!r}", lambda s, key=key: s.with_loss(CE(), class_weights={key: 2}),
+        f'losses["digit"]: class_weights has the key {key!r}; keys are class indices, whole numbers from 0')
+      for key in ("one", -1)),
     fault("too few class weights", lambda s: s.with_loss(CE(), class_weights=[1, 2]),
         'losses["digit"]: class_weights are 2 numbers for 3 classes'),
     fault("an unknown class", lambda s: s.with_loss(CE(), class_weights={3: 2.0}),
