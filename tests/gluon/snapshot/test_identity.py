@@ -1,14 +1,15 @@
 """Identities of runs, and their differences."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.engines.identity import differences, plain, spec_tree
-from tests.common.nets import normed_heads
+from tests.common.nets import hybridized, normed_heads
 
 from .runs import make_batches, make_estimator, train, two_trainers
 
@@ -154,3 +155,13 @@ def test_trainers_are_compared() -> None:
         'trainers["body"].optimizer: "Adam" in the checkpoint, "SGD" here',
         'trainers["body"].schedule: "FactorScheduler" in the checkpoint, null here',
     ]
+
+
+def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path: Path) -> None:
+    layer = hybridized(nn.Dense(3, in_units=4))
+    layer.initialize()
+    layer(mx.nd.ones((2, 4)))
+    layer.export(str(tmp_path / "net"))
+    files = str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
+    estimator = MultiEstimator(gluon.SymbolBlock.imports(*files), gluon.loss.SoftmaxCrossEntropyLoss())
+    assert sorted(each["shape"] for each in stored(estimator)["parameters"].values()) == [[3], [3, 4]]
