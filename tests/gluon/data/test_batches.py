@@ -113,18 +113,6 @@ def test_what_is_missing_is_found_before_labels_are_cast(case: str, devices: int
             assert {joined(batch, "y").dtype.name} == {*options.values()}
 
 
-@pytest.mark.parametrize("missing", [-999, -1, 0, 0.5, 25, 256, 2.0**40, "m"])
-def test_a_label_is_missing_where_it_is_a_number_or_a_mask_says_so(missing: Any) -> None:
-    for dtype in ("uint8", "int8", "int32", "int64", "float16", "float32", "float64"):
-        y, mask = np.array([0, 1, 25, 127], dtype), np.array([1, 0, 1, 0], "float32")
-        masks = [mask] if missing == "m" else []
-        splitter = make_splitter([LabelSpec("y", missing=missing), *("m" for _ in masks)])
-        batch = splitter.split((np.ones((4, 3)), y, *masks))
-        present = mask if masks else y.astype("float64") != missing
-        np.testing.assert_array_equal(joined(batch, "present.y"), present)
-        np.testing.assert_array_equal(joined(batch, "y"), y * present)
-
-
 @pytest.mark.parametrize("missing", ["nan", -999, 0.5, 256])
 def test_none_is_like_the_label_of_the_batch_before(missing: Any) -> None:
     splitter = make_splitter([LabelSpec("y", missing=missing)])
