@@ -12,10 +12,11 @@ from mxnet import gluon, nd  # isort: skip
 
 IMAGE = np.random.RandomState(0).rand(8, 6).astype("float32")
 BATCHES = [(IMAGE, np.zeros((8, 3), "float32"))]
-RETURNED: dict[str, tuple[list[Any], Callable[[Any, Any, Any], Any]]] = {
-    "split": ([["p", "q"], "b"], lambda F, a, b: (F.split(a, num_outputs=2, axis=1), b)),
-    "split alone": (["p", "q"], lambda F, a, b: F.split(a + F.concat(b, b), num_outputs=2, axis=1)),
-    "topk": (["b", ["p", "q"]], lambda F, a, b: (b, F.topk(a, k=3, ret_typ="both"))),
+# the outputs, in order, and how they are declared and returned
+RETURNED: dict[str, tuple[str, list[Any], Callable[[Any, Any, Any], Any]]] = {
+    "split": ("pqb", [["p", "q"], "b"], lambda F, a, b: (F.split(a, num_outputs=2, axis=1), b)),
+    "split alone": ("pq", ["p", "q"], lambda F, a, b: F.split(a + F.concat(b, b), num_outputs=2, axis=1)),
+    "topk": ("bpq", ["b", ["p", "q"]], lambda F, a, b: (b, F.topk(a, k=3, ret_typ="both"))),
 }
 
 
@@ -36,12 +37,10 @@ def flat(result: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("hybridized", [False, True])
-@pytest.mark.parametrize("name", RETURNED)
-def test_results_of_one_operator(name: str, hybridized: bool) -> None:
-    outputs, returned = RETURNED[name]
+@pytest.mark.parametrize(("names", "outputs", "returned"), RETURNED.values(), ids=RETURNED)
+def test_results_of_one_operator(names: str, outputs: Any, returned: Any, hybridized: bool) -> None:
     net = Net(returned)
     net.hybridize(hybridized)
-    names = [leaf for each in outputs for leaf in ([each] if isinstance(each, str) else each)]
     losses, unused = {"l2": LossSpec(gluon.loss.L2Loss(), "p", "y")}, [n for n in names if n != "p"]
     spec = TaskSpec(outputs=outputs, labels=["y"], losses=losses, inputs=["x"], unused=unused)
     estimator = MultiEstimator(net, spec)
