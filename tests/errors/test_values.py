@@ -132,9 +132,9 @@ def test_classes_that_do_not_exist_are_counted_in_later_batches(kind: str, devic
     data[2] = [array[:3] for array in data[2]]
     where = 'losses["digit"]' if "hybrid" in kind else 'labels["digit"]'
     held = f'the label "digit" held {2 * len(WRONG)} values not among the classes 0 … 2'
-    for stage, use in ways(setup, data):
+    for stage, use in ways(setup, data)[:: 1 if kind == "hybrid" else 2]:
         stops(use, DataError, f"{where}: in {stage}, {held}")
-    setup.but(data=later(setup.data, 1, {6: [2, 0]}), epochs=2).trains()
+    setup.but(data=later(setup.data, 1, {6: [2, 0]})).trains()
 
 
 def test_as_many_classes_as_a_batch_has_samples() -> None:
@@ -250,9 +250,9 @@ def test_later_inputs_are_counted(devices: int, hybridized: bool) -> None:
     data = later(setup.data, 0, {})
     data[4], data[6] = spoiled(data[4], 0, NAN, INF), spoiled([array[:5] for array in data[6]], 0, -INF)
     data[6][0][0, 1] = NAN
-    for stage, use in ways(setup, data):
+    for stage, use in ways(setup, data)[:: 1 if hybridized else 2]:
         stops(use, DataError, f'inputs["x"] held NaN or infinity in 4 rows, in {stage}{WAY_OUT}')
-    on(devices, hybridized).but(data=later(setup.data, 0, {3: [1.0]}), epochs=2).trains()
+    on(devices, hybridized).but(data=later(setup.data, 0, {3: [1.0]})).trains()
 
 
 # ---- labels that may be missing ----------------------------------------------------------------------------

@@ -245,10 +245,10 @@ def samples(batches: Any) -> list[int]:
 def test_every_epoch_holds_each_sample_once(tmp_path: Path, name: str, rows: int, size: int) -> None:
     """Except of MXNet's iterators over files of few batches that are read to their end ahead."""
     data = ITERATORS[name](tmp_path, rows, size)
-    for taken in (1, 9) if rows == 110 else ():
+    for taken in (9,) if rows == 110 else ():
         list(islice(iterate(data), taken))  # passes that are left early
-    epochs = [samples(iterate(data)) for _ in range(4)]
-    assert epochs == [epochs[0]] * 4 and len(set(epochs[0])) == rows
+    epochs = [samples(iterate(data)) for _ in range(3)]
+    assert epochs == [epochs[0]] * 3 and len(set(epochs[0])) == rows
 
 
 @pytest.mark.parametrize("rows", [5, 10])

@@ -26,7 +26,7 @@ def outputs_of(graph: Graph, heads: Any) -> Any:
 
 
 def test_gradients_of_a_bound_graph_are_those_of_the_parameters_that_are_named() -> None:
-    for seed, graph, values in random_graphs(60):
+    for seed, graph, values in random_graphs(40):
         random = np.random.RandomState(seed)
         outputs = outputs_of(graph, random.randint(4, 4 + len(graph.operators), 3))
         reaches = [frozenset(name for name in TRAINED if random.rand() < 0.6) for _ in range(3)]
@@ -45,7 +45,7 @@ def test_gradients_of_a_bound_graph_are_those_of_the_parameters_that_are_named()
 
 def test_body_and_rest_of_a_cut_graph_compute_what_the_graph_computes() -> None:
     shared = set()
-    for seed, graph, values in random_graphs(60):
+    for seed, graph, values in random_graphs(40):
         heads = np.random.RandomState(seed).randint(4, 4 + len(graph.operators), 3)
         outputs = outputs_of(graph, heads)
         symbol = sym.Group(outputs(sym, [sym.var(name) for name in values]))
