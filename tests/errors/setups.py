@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from multifit import LossSpec, MetricSpec
 
@@ -15,7 +16,7 @@ from mxnet import gluon
 from ..common import faulty
 from ..common.faulty import BOTH, Faulty, fault
 
-__all__ = ["BOTH", "CE", "L2", "Setup", "around", "arrays", "fault", "new_setup"]
+__all__ = ["BOTH", "CE", "L2", "Setup", "around", "arrays", "fault", "later", "new_setup", "on", "stops"]
 
 CE, L2 = gluon.loss.SoftmaxCrossEntropyLoss, gluon.loss.L2Loss
 
@@ -79,9 +80,32 @@ def new_setup(initialized: bool = True) -> Setup:
     return Setup(net, spec, data=[arrays()])
 
 
-def around(function: Callable[..., Any], **fields: Any) -> Setup:
+def around(function: Callable[..., Any], **fields: Any) -> Any:
     """Return a setup of one softmax loss around a net that is ``function(dense, *inputs)``."""
-    spec = {"inputs": ["x"], "outputs": ["digit"], "labels": ["digit"], "losses": {"digit": CE()}, **fields}
+    spec = {"inputs": ["x"], "outputs": ["digit"], "labels": ["digit"], "losses": {"digit": CE()}}
     net = Calls(function)
     net.initialize()
-    return Setup(net, spec, data=[arrays()[:2]])
+    return Setup(net, spec, data=[arrays()[:2]]).but(**fields)
+
+
+def on(devices: int, hybridized: bool = True) -> Setup:
+    """Return a new setup on several devices."""
+    setup = new_setup()
+    setup.net.collect_params().reset_ctx([mx.cpu(i) for i in range(devices)])
+    setup.net.hybridize(hybridized)
+    return setup
+
+
+def later(data: Any, slot: int, values: dict[int, list[float]], batches: int = 8) -> Any:
+    """Return copies of a batch, with values at the end of a slot in some of them, by number."""
+    copies = [[array.copy() for array in data[0]] for _ in range(batches)]
+    for number, wrong in values.items():
+        copies[number - 1][slot].flat[-len(wrong) :] = wrong
+    return copies
+
+
+def stops(run: Callable[[], Any], error: type[Exception], text: str) -> None:
+    """Check that a run stops with an error whose message has a text."""
+    with pytest.raises(error) as raised:
+        run()
+    assert text in str(raised.value)

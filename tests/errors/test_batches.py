@@ -1,5 +1,9 @@
-"""Batches: number, names, kinds and sizes of their slots."""
+"""Batches: number, names, kinds and sizes of their slots; and the loaders that yield them."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,8 +12,9 @@ import pytest
 from multifit import DataError, LabelSpec, Shards, TaskSpec
 
 import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
 
-from .setups import Setup, fault
+from .setups import Setup, fault, stops
 
 STRINGS = np.array(["a", "b"] * 4)
 
@@ -61,57 +66,58 @@ def test_a_wrong_batch_is_an_error(setup: Setup, batch: Any, texts: tuple) -> No
     setup.but(data=[batch(*setup.data[0])]).refused(DataError, *texts)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int16", "uint64"])
-def test_dtypes_that_mxnet_lacks_are_cast(setup: Setup, dtype: str) -> None:
-    x, digit, amount = setup.data[0]
-    setup.but(data=[[x, (digit > 0).astype(dtype), amount]]).trains()
-
-
 def test_what_a_batch_fn_returns(setup: Setup) -> None:
-    setup.but(batch_fn=lambda batch: None).refused(
-        DataError, "batch_fn returns None; let it return the batch"
-    )
-    setup.but(batch_fn=lambda batch: {"x": 1}).refused(
-        DataError, 'the batch has no "digit"; its keys are "x"'
-    )
+    nothing, text = setup.but(batch_fn=lambda batch: None), "batch_fn returns None; let it return the batch"
+    nothing.refused(DataError, text)
+    part = setup.but(batch_fn=lambda batch: {"x": 1})
+    part.refused(DataError, 'the batch has no "digit"; its keys are "x"')
     setup.but(batch_fn=lambda batch: dict(zip(["x", "digit", "amount"], batch))).trains()
 
 
-def test_a_wrong_batch_later_stops_the_fit_with_the_same_message(setup: Setup) -> None:
-    estimator = setup.make()
-    with pytest.raises(DataError, match="the batch has 2 arrays"):
-        estimator.fit([setup.data[0], setup.data[0][:2]], epochs=1)
-    assert estimator.state.step == 1
-    estimator.fit(setup.data, epochs=1)
-
-
-LATER = {
+# fmt: off
+LATER: dict[str, tuple[Callable[..., Any], str]] = {
+    "slot missing": (lambda x, d, a: [x, d], "the batch has 2 arrays"),
     "a label is None": (lambda x, d, a: [x, None, a], '"digit" is None, but was (8,) float32 in the first'),
     "more axes": (lambda x, d, a: [x, x, a], '"digit" is (8, 6) float32, but was (8,) float32 in the first'),
     "integers": (lambda x, d, a: [x.astype("int32"), d, a], '"x" is (8, 6) int32, but was (8, 6) float32'),
-}  # fmt: skip
+    "masked": (lambda x, d, a: [x, d, np.ma.masked_less(a, a.max())], "some of it masked"),
+}
+# fmt: on
 
 
-@pytest.mark.parametrize(("later", "text"), LATER.values(), ids=LATER)
-def test_later_batches_have_the_form_of_the_first(setup: Setup, later: Any, text: str) -> None:
-    wrong = later(*setup.data[0])
-    for batch in (wrong, [a if a is None else mx.nd.array(a, dtype=a.dtype) for a in wrong]):
+@pytest.mark.parametrize(("change", "text"), LATER.values(), ids=LATER)
+def test_later_batches_have_the_form_of_the_first(setup: Setup, change: Any, text: str) -> None:
+    wrong = change(*setup.data[0])
+    arrays_of_mxnet = [a if a is None else mx.nd.array(a, dtype=a.dtype) for a in wrong]
+    for batch in (wrong, arrays_of_mxnet) if text != "some of it masked" else (wrong,):
         estimator = setup.make()
-        with pytest.raises(DataError) as raised:
+        with pytest.raises(DataError, match="epoch 1, batch 2: ") as raised:
             estimator.fit([setup.data[0], batch], epochs=1)
         assert text in str(raised.value) and estimator.state.step == 1
-
-
-def test_later_labels_may_have_axes_of_length_1(setup: Setup) -> None:
-    x, digit, amount = setup.data[0]
-    setup.but(data=[[x, digit, amount], [x, digit[:, None], amount[:, 0]]]).trains()
+    estimator.fit(setup.data, epochs=1)
 
 
 def test_a_missing_label_stays_missing(setup: Setup) -> None:
     x, digit, amount = setup.data[0]
-    estimator = setup.but(labels=["digit", "amount", "name"], unused=["name"]).make()
-    with pytest.raises(DataError, match=r'"name" is \(8,\) float32, but was None in the first batch'):
-        estimator.fit([(x, digit, amount, None), (x, digit, amount, digit)], epochs=1)
+    faulty = setup.but(
+        labels=["digit", "amount", "name"], unused=["name"],
+        data=[(x, digit, amount, None), (x, digit, amount, digit)],
+    )  # fmt: skip
+    stops(faulty.fit, DataError, '"name" is (8,) float32, but was None in the first batch')
+
+
+# what is no mistake: dtypes that MXNet lacks, axes of length 1, an empty mask
+ACCEPTED: dict[str, Callable[..., Any]] = {
+    **{dtype: lambda x, d, a, dtype=dtype: [[x, (d > 0).astype(dtype), a]]
+       for dtype in ("bool", "int16", "uint64")},
+    "axes of length 1": lambda x, d, a: [[x, d, a], [x, d[:, None], a[:, 0]]],
+    "an empty mask": lambda x, d, a: [[x, d, np.ma.masked_array(a)]] * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_is_accepted(setup: Setup, case: str) -> None:
+    setup.but(data=ACCEPTED[case](*setup.data[0])).trains()
 
 
 def test_predicting_takes_the_inputs_alone_or_everything(setup: Setup) -> None:
@@ -122,14 +128,6 @@ def test_predicting_takes_the_inputs_alone_or_everything(setup: Setup) -> None:
     with pytest.raises(DataError, match='the batch has no "x"; its keys are "y"'):
         estimator.predict({"y": x})
     assert estimator.predict({"x": x})["digit"].shape == (8, 3)
-
-
-def test_a_mask_is_refused_in_later_batches_too_but_not_an_empty_one(setup: Setup) -> None:
-    x, digit, amount = setup.data[0]
-    setup.but(data=[[x, digit, np.ma.masked_array(amount)]] * 2).trains()
-    later = setup.but(data=[[x, digit, amount], [x, digit, np.ma.masked_less(amount, amount.max())]])
-    with pytest.raises(DataError, match=r"epoch 1, batch 2: .*\n?.*some of it masked"):
-        later.fit()
 
 
 LACKING = (
@@ -143,11 +141,91 @@ def test_validation_data_without_a_label_says_what_works(setup: Setup) -> None:
     lacking = [(x, digit)]
     for batches in ([{"x": x, "digit": digit}], lacking):
         setup.but(val_data=batches).refused(DataError, "1. val_data: the batch has ", LACKING)
+        setup.but(val_data={"digit": batches}).trains()
     fill = [(x, digit, np.full_like(amount, np.nan))]
     setup.but(val_data=fill, labels=["digit", LabelSpec("amount", missing="nan")]).trains()
-    for batches in ([{"x": x, "digit": digit}], lacking):
-        setup.but(val_data={"digit": batches}).trains()
     evaluate = TaskSpec(
         inputs=["x"], outputs=["digit", ...], labels=["digit"], metrics={"accuracy": mx.metric.Accuracy()}
     )
     setup.but(val_data=lacking, evaluate=evaluate).trains()
+
+
+# ---- loaders -----------------------------------------------------------------------------------------------
+
+
+class Once:
+    """An iterator over one batch, without a way back."""
+
+    def __init__(self, batches: list) -> None:
+        self._batches = iter(batches)
+
+    def __iter__(self) -> Once:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+class Indexed:
+    """Batches for any index, over which Python would iterate for ever."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return np.ones((8, 6)), np.zeros(8), np.zeros((8, 1))
+
+
+SINGLE = (
+    "is a data set of single items ({}); give a DataLoader of it, "
+    "or, if the items are batches, [data[i] for i in range(len(data))]"
+)
+EMPTY = "is empty: it yields no batch; give it at least one"
+# fmt: off
+NO_LOADERS = {
+    "samples": (gluon.data.ArrayDataset(np.ones((8, 6)), np.zeros(8)), SINGLE.format("ArrayDataset")),
+    "what is only indexed": (Indexed(), SINGLE.format("Indexed")),
+    "NDArray": (mx.nd.ones((8, 6)), "is one array, (8, 6) float32, not a loader of batches; give multifit."),
+    "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
+    "dict of what is empty": ({"digit": []}, f'["digit"] {EMPTY}'),
+    "empty list": ([], f'{EMPTY} (check last_batch="discard")'),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("loader", "text"), NO_LOADERS.values(), ids=NO_LOADERS)
+def test_what_is_not_a_loader(setup: Setup, loader: Any, text: str) -> None:
+    text = text if text[0] == "[" else f" {text}"
+    setup.but(data=loader).refused(DataError, f"1. train_data{text}")
+    setup.but(val_data=loader).refused(DataError, f"1. val_data{text}")
+    setup.but(data=loader).refused(DataError, text, way="check")
+
+
+@pytest.mark.parametrize("once", [iter, Once], ids=["list_iterator", "iterator"])
+def test_what_can_be_read_only_once(setup: Setup, once: Any) -> None:
+    faulty = setup.but(data=lambda: once(setup.data), epochs=2)
+    text = "which can be read only once, but every epoch needs it; give a DataLoader or a list"
+    faulty.refused(DataError, "train_data is a ", text)
+    validation = setup.but(val_data=lambda: once(setup.data), epochs=2)
+    validation.refused(DataError, "val_data is a ", text)
+    faulty.but(epochs=1).trains()
+
+
+def test_what_yields_no_batch(setup: Setup) -> None:
+    setup.but(data=lambda: iter(())).refused(DataError, EMPTY[:28])
+    for way in ("fit", "check"):
+        setup.but(val_data=lambda: iter(())).refused(DataError, "val_data is empty", way=way)
+    for use in (setup.make().evaluate, setup.make().predict):
+        stops(partial(use, []), DataError, "data is empty: it yields no batch")
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_data_and_labels_in_place_of_loaders_say_what_happened(setup: Setup, labels: int) -> None:
+    x, digit, amount = setup.data[0]
+    y, names = (digit, "X, y") if labels == 1 else ([digit, amount], "X, y1, y2")
+    setup.but(data=x, val_data=y).refused(
+        DataError,
+        "data is one array, (8, 6) float32, and the second argument, (8,) float32",
+        "is taken for val_data; labels belong into the batches of the first argument: ",
+        f"multifit.batches({names}, batch_size=32, shuffle=True)",
+    )

@@ -21,12 +21,9 @@ def amounts(shape: tuple[int, ...]) -> Callable[[list], list]:
 
 # fmt: off
 FAULTS = [
-    fault("negative weight", lambda s: s.with_loss(CE(), weight=-0.5),
-        f'losses["digit"]: the weight is -0.5; {WEIGHT}'),
-    fault("NaN weight", lambda s: s.with_loss(CE(), weight=float("nan")), f"the weight is nan; {WEIGHT}"),
-    fault("infinite weight", lambda s: s.with_loss(CE(), weight=float("inf")),
-        f"the weight is inf; {WEIGHT}"),
-    fault("weight is a string", lambda s: s.with_loss(CE(), weight="1"), f"the weight is '1'; {WEIGHT}"),
+    *(fault(f"weight {value!r}", lambda s, value=value: s.with_loss(CE(), weight=value),
+        f'losses["digit"]: the weight is {value!r}; {WEIGHT}')
+      for value in (-0.5, float("nan"), float("inf"), "1")),
     fault("weight function returns -1", lambda s: s.with_loss(CE(), weight=lambda state: -1.0),
         f"the weight is -1.0; {WEIGHT}", "its function returned it"),
     fault("class weights without a label",
@@ -40,8 +37,9 @@ FAULTS = [
         "class_weights[2] is nan"),
     fault("a matrix of class weights", lambda s: s.with_loss(CE(), class_weights=np.ones((2, 3))),
         'losses["digit"]: class_weights[0] is array([1., 1., 1.]); it must be a finite number of at least 0'),
-    fault("a class that is no index", lambda s: s.with_loss(CE(), class_weights={"one": 2}),
-        "losses[\"digit\"]: class_weights has the key 'one'; keys are class indices, whole numbers from 0"),
+    *(fault(f"class {key!r}", lambda s, key=key: s.with_loss(CE(), class_weights={key: 2}),
+        f'losses["digit"]: class_weights has the key {key!r}; keys are class indices, whole numbers from 0')
+      for key in ("one", -1)),
     fault("too few class weights", lambda s: s.with_loss(CE(), class_weights=[1, 2]),
         'losses["digit"]: class_weights are 2 numbers for 3 classes'),
     fault("an unknown class", lambda s: s.with_loss(CE(), class_weights={3: 2.0}),
@@ -80,8 +78,11 @@ FAULTS = [
         "returns None; a loss must return an"),
     fault("returns integers", lambda s: s.with_loss(lambda a, b: a.astype("int32"), **BOTH),
         'returns (8, 3) int32; a loss must return float32: cast it, with astype("float32")'),
-    fault("normalizer of another kind", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: "8"),
-        "losses[\"digit\"]: normalize_by is '8'; it must be, or return, an array or a finite number"),
+    *(fault(f"normalizer {value!r}",
+        lambda s, value=value: s.with_loss(CE(), normalize_by=lambda slots: value),
+        f"losses[\"digit\"]: normalize_by is {value!r}; it must be, or return, an array or a finite number",
+        "whose sum is at least 0")  # else it would train uphill, or spoil everything
+      for value in ("8", -5.0, float("nan"), np.array([2.0, -3.0]), np.array([1.0, float("nan")]))),
     fault("sizes differ", lambda s: s.but(data=amounts((8, 2))(s.data[0])),
         'losses["amount"]: output "amount" (8, 1) float32 and label "amount" (8, 2) float32 differ in size',
         "element by element: fix the net's last layer or the label"),
@@ -95,17 +96,25 @@ FAULTS = [
         f'losses["digit"]: output "digit" (8, 3) float32 and label "digit" {shape} float32 differ in size',
         "give a probability for each class, or class indices and sparse_label=True")
       for shape in ((8,), (8, 1), (8, 6))),
+    fault("no loss at all",
+        lambda s: s.but(losses=None, metrics={"a": s.spec["metrics"]["accuracy"]}, unused=["amount"]),
+        "1 problem found:\n  1. losses: there is none to train on; declare at least one in the TaskSpec"),
+    # (4, 1) and (1, 4): Gluon reshapes one like the other, and says nothing
+    fault("samples mixed", lambda s: around(lambda d, x: d(x)[:, :1].reshape((1, -1)), losses={"digit": L2()},
+            data=[[np.ones((4, 6), "float32"), np.ones((4, 1), "float32")]]),
+        '"digit" (1, 4) float32', '"digit" (4, 1) float32', "across the batch axis"),
+    # with whole numbers, the engine would fail in the background, and may not recover
+    fault("whole numbers", lambda s: around(lambda dense, x: dense(x).astype("int32")),
+        'the output "digit" is (8, 3) int32; a loss needs real numbers'),
+    fault("no gradient", lambda s: around(lambda dense, x: paused(lambda: dense(x))),
+        "outputs: autograd has computed none of them from parameters that are trained"),
 ]
 # fmt: on
 
 
-NO_SUMS = [-5.0, float("nan"), np.array([2.0, -3.0]), np.array([1.0, float("nan")])]
-
-
-@pytest.mark.parametrize("value", NO_SUMS, ids=str)
-def test_a_normalizer_that_would_train_uphill_or_spoil_everything(setup: Setup, value: Any) -> None:
-    faulty = setup.with_loss(CE(), **BOTH, normalize_by=lambda slots: value)
-    faulty.refused(SpecError, f"normalize_by is {value!r}; it must be, or return,", "whose sum is at least 0")
+def paused(function: Callable[[], Any]) -> Any:
+    with mx.autograd.pause():
+        return function()
 
 
 @pytest.mark.parametrize(("change", "texts"), FAULTS)
@@ -113,24 +122,10 @@ def test_a_wrong_loss_is_an_error(setup: Setup, change: Any, texts: tuple) -> No
     change(setup).refused(SpecError, *texts)
 
 
-def test_no_loss_at_all(setup: Setup) -> None:
-    metrics = {"a": setup.spec["metrics"]["accuracy"]}
-    faulty = setup.but(losses=None, metrics=metrics, unused=["amount"])
-    message = "losses: there is none to train on; declare at least one in the TaskSpec"
-    faulty.refused(SpecError, f"1 problem found:\n  1. {message}")
-
-
-def test_samples_are_not_mixed_across_the_batch_axis() -> None:
-    """(4, 1) and (1, 4): Gluon reshapes one like the other, and says nothing (pitfall 24)."""
-    net = around(lambda dense, x: dense(x)[:, :1].reshape((1, -1)), losses={"digit": L2()})
-    faulty = net.but(data=[[np.ones((4, 6), "float32"), np.ones((4, 1), "float32")]])
-    faulty.refused(SpecError, '"digit" (1, 4) float32', '"digit" (4, 1) float32', "across the batch axis")
-
-
-def test_integers_never_reach_a_gluon_loss() -> None:
-    """The engine would fail in the background, and may not recover."""
-    faulty = around(lambda dense, x: dense(x).astype("int32"))
-    faulty.refused(SpecError, 'the output "digit" is (8, 3) int32; a loss needs real numbers')
+def test_a_negative_weight_of_a_sample_is_an_error(setup: Setup) -> None:
+    faulty = setup.with_loss(CE(), **BOTH, sample_weight="amount")
+    least = f"{arrays()[2].min():g}"
+    faulty.refused(DataError, f'sample_weight: the slot "amount" holds {least}; weights must be at least 0')
 
 
 def test_a_loss_that_ignores_its_weight() -> None:
@@ -149,28 +144,22 @@ def test_a_loss_that_ignores_its_weight() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda a, b: mx.nd.relu(a - 100).sum(axis=1),  # all gradients are 0: undecidable, and no offence
-        lambda a, b: mx.nd.BlockGrad(a).sum(axis=1) + mx.nd.ones_like(b),
-        lambda a, b: mx.nd.zeros_like(b),  # is no part of the graph at all: no sample had anything to learn
-    ],
-    ids=["flat", "detached", "nothing to learn"],
-)
-def test_a_loss_that_obeys_its_weight_is_accepted(setup: Setup, loss: Any) -> None:
-    setup.with_loss(loss, **BOTH).trains()
-
-
+ACCEPTED: dict[str, Callable[..., Any]] = {
+    "flat": lambda a, b: mx.nd.relu(a - 100).sum(axis=1),  # all gradients are 0: undecidable, and no offence
+    "detached": lambda a, b: mx.nd.BlockGrad(a).sum(axis=1) + mx.nd.ones_like(b),
+    "nothing to learn": lambda a, b: mx.nd.zeros_like(b),  # no part of the graph: no sample had anything
+    "a gradient in training alone":
+        lambda a, b: a.square().sum(axis=1) if mx.autograd.is_training() else mx.nd.ones_like(b),
+}  # fmt: skip
 CONSTANT: dict[str, Callable[..., Any]] = {
     "from labels alone": lambda a, b: mx.nd.ones_like(b),
     "pause": lambda a, b: paused(lambda: a.square().sum(axis=1)),
 }
 
 
-def paused(function: Callable[[], Any]) -> Any:
-    with mx.autograd.pause():
-        return function()
+@pytest.mark.parametrize("loss", ACCEPTED.values(), ids=ACCEPTED)
+def test_a_loss_that_obeys_its_weight_is_accepted(setup: Setup, loss: Any) -> None:
+    setup.with_loss(loss, **BOTH).trains()
 
 
 @pytest.mark.parametrize("loss", CONSTANT.values(), ids=CONSTANT)
@@ -181,21 +170,3 @@ def test_a_loss_without_a_gradient_is_refused_unless_its_weight_is_0(setup: Setu
     figures = setup.with_loss(loss, **BOTH).make().evaluate(setup.data, [])
     assert figures["digit"] > 0
     setup.with_loss(loss, **BOTH, weight=0).trains()
-
-
-def test_a_loss_may_have_its_gradient_in_training_alone(setup: Setup) -> None:
-    def loss(a: Any, b: Any) -> Any:
-        return a.square().sum(axis=1) if mx.autograd.is_training() else mx.nd.ones_like(b)
-
-    setup.with_loss(loss, **BOTH).trains()
-
-
-def test_outputs_without_a_gradient_are_refused() -> None:
-    net = around(lambda dense, x: paused(lambda: dense(x)), losses={"digit": CE()})
-    net.refused(SpecError, "outputs: autograd has computed none of them from parameters that are trained")
-
-
-def test_a_negative_weight_of_a_sample_is_an_error(setup: Setup) -> None:
-    faulty = setup.with_loss(CE(), **BOTH, sample_weight="amount")
-    least = f"{arrays()[2].min():g}"
-    faulty.refused(DataError, f'sample_weight: the slot "amount" holds {least}; weights must be at least 0')

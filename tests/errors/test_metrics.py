@@ -122,13 +122,11 @@ def test_a_metric_that_only_evaluates_is_checked_too(setup: Setup) -> None:
     faulty.but(val_data=faulty.data).refused(SpecError, "differ in size")
 
 
-def test_a_metric_by_name_is_that_of_mxnet(setup: Setup) -> None:
+def test_a_metric_by_name_is_that_of_mxnet(setup: Setup, caplog: Any) -> None:
+    """And is doubted like it."""
     softmax = {"transform": lambda scores, label: (label, mx.nd.softmax(scores)), **BOTH}
     metrics = {"by_name": MetricSpec("ce", **softmax), "own": MetricSpec(mx.metric.CrossEntropy(), **softmax)}
     figures = setup.but(metrics=metrics).make().evaluate(setup.data)
     assert figures["by_name"] == figures["own"]
-
-
-def test_a_name_that_expects_probabilities_is_doubted_like_its_metric(setup: Setup, caplog: Any) -> None:
     setup.but(metrics={"figure": MetricSpec("ce", **BOTH)}).make().check(setup.data)
     assert "but CrossEntropy takes probabilities" in caplog.text

@@ -70,16 +70,13 @@ def test_all_problems_are_reported_together(setup: Setup, way: str, change: Any,
     assert all(text in message for text in texts)
 
 
-def test_a_problem_is_reported_once() -> None:
-    with pytest.raises(SpecError) as raised:
-        raise_problems([Problem("spec", "a"), Problem("data", "b"), Problem("spec", "a")])
-    assert str(raised.value) == "2 problems found:\n  1. a\n  2. b"
-    assert isinstance(raised.value, ValueError)
-
-
 @pytest.mark.parametrize("error", [SpecError, DataError, TrainerError])
-def test_a_copied_error_is_the_same(error: Any) -> None:
-    raised = error([Problem(error.kind, "a"), Problem("data", "b")])
+def test_a_problem_is_reported_once_and_a_copied_error_is_the_same(error: Any) -> None:
+    problems = [Problem(error.kind, "a"), Problem("trainer", "b"), Problem(error.kind, "a")]
+    with pytest.raises(error) as caught:
+        raise_problems(problems)
+    raised: Any = caught.value
+    assert str(raised) == "2 problems found:\n  1. a\n  2. b" and isinstance(raised, ValueError)
     raised.at("epoch 3, batch 8")
     same = pickle.loads(pickle.dumps(raised))
     assert (type(same), str(same), same.problems) == (error, str(raised), raised.problems)

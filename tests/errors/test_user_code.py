@@ -8,6 +8,7 @@ import pytest
 
 from multifit import MetricSpec, TrainerError, TrainerSpec
 from multifit.sampling import Proportional
+from multifit.utils.text import last_line, memory, nearest
 
 import mxnet as mx  # isort: skip
 
@@ -15,6 +16,7 @@ from .setups import BOTH, CE, Setup, around, new_setup
 
 OUTPUT, LABEL = "outputs.digit (8, 3) float32", "labels.digit (8,) float32"
 SLOTS = "x (8, 6) float32, digit (8,) float32, amount (8, 1) float32"
+FORWARD = "the net's forward pass (train), called with x (8, "
 
 
 class Lost(KeyError):
@@ -52,33 +54,41 @@ class Metric(mx.metric.EvalMetric):
             fails()
 
 
-def case(name: str, change: Callable[[Any], Any], where: str, given: str = "") -> Any:
-    return pytest.param(change, "raised in " + where + (f", called with {given}" if given else ""), id=name)
+@mx.optimizer.register
+class Unbuilt(mx.optimizer.SGD):
+    """Cannot be built."""
+
+    __init__ = fails
 
 
 # fmt: off
-CASES = [
-    case("loss", lambda s: s.with_loss(lambda a, b: fails(), **BOTH), 'losses["digit"]',
-        f"{OUTPUT}, {LABEL}"),
-    case("weight", lambda s: s.with_loss(CE(), weight=fails), 'losses["digit"].weight', "state RunState"),
-    case("normalizer", lambda s: s.with_loss(CE(), normalize_by=fails), 'losses["digit"].normalize_by',
-        SLOTS),
-    case("forward", lambda s: s.but(forward=fails), "forward= (train)", SLOTS),
-    case("batch_fn", lambda s: s.but(batch_fn=fails), "batch_fn", "batch [(8, 6) float32, (8,) float32, "),
-    case("metric function", lambda s: s.with_metric(lambda a, b: fails(), **BOTH), 'metrics["figure"].update',
-        f"{OUTPUT}, {LABEL}"),
-    case("transform", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform=lambda a, b: fails()),
-        'metrics["figure"].update', f"{OUTPUT}, {LABEL}"),
-    case("update", lambda s: s.with_metric(Metric("update"), **BOTH), 'metrics["figure"].update', OUTPUT),
-    case("get", lambda s: s.with_metric(Metric("get"), **BOTH), 'metrics["figure"].get'),
-    case("reset", lambda s: s.with_metric(Metric("reset"), **BOTH, stage="train"), 'metrics["figure"].reset'),
-]
+CASES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "loss": (lambda s: s.with_loss(lambda a, b: fails(), **BOTH),
+        f'losses["digit"], called with {OUTPUT}, {LABEL}'),
+    "weight": (lambda s: s.with_loss(CE(), weight=fails),
+        'losses["digit"].weight, called with state RunState'),
+    "normalizer": (lambda s: s.with_loss(CE(), normalize_by=fails),
+        f'losses["digit"].normalize_by, called with {SLOTS}'),
+    "forward": (lambda s: s.but(forward=fails), f"forward= (train), called with {SLOTS}"),
+    "batch_fn": (lambda s: s.but(batch_fn=fails),
+        "batch_fn, called with batch [(8, 6) float32, (8,) float32, "),
+    "metric function": (lambda s: s.with_metric(lambda a, b: fails(), **BOTH),
+        f'metrics["figure"].update, called with {OUTPUT}, {LABEL}'),
+    "transform": (lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform=lambda a, b: fails()),
+        f'metrics["figure"].update, called with {OUTPUT}, {LABEL}'),
+    "update": (lambda s: s.with_metric(Metric("update"), **BOTH),
+        f'metrics["figure"].update, called with {OUTPUT}'),
+    "get": (lambda s: s.with_metric(Metric("get"), **BOTH), 'metrics["figure"].get'),
+    "reset": (lambda s: s.with_metric(Metric("reset"), **BOTH, stage="train"), 'metrics["figure"].reset'),
+    "optimizer": (lambda s: s.with_trainers(TrainerSpec(".*", "unbuilt")),
+        "trainers: unbuilt, called with {}"),
+}
 # fmt: on
 
 
-@pytest.mark.parametrize(("change", "text"), CASES)
+@pytest.mark.parametrize(("change", "text"), CASES.values(), ids=CASES)
 def test_it_is_raised_as_it_is_with_a_note_of_where(setup: Setup, change: Any, text: str) -> None:
-    change(setup).refused(Lost, text)
+    change(setup).refused(Lost, f"raised in {text}")
     with pytest.raises(Lost) as raised:
         change(setup).check()
     assert raised.value is MINE and len(MINE.__notes__) == 1
@@ -94,32 +104,46 @@ def test_before_python_3_11_the_notes_are_logged(setup: Setup, monkeypatch: Any,
     assert lines == [f'Lost: raised in losses["digit"], called with {OUTPUT}, {LABEL} (epoch 1, batch 1)']
 
 
-def test_a_wrong_width(setup: Setup) -> None:
-    x, digit, amount = setup.data[0]
-    text = "raised in the net's forward pass (train), called with x (8, 4) float32"
-    setup.but(data=[[x[:, :4], digit, amount]]).refused(mx.MXNetError, text)
-
-
-def test_what_the_engine_raises_late_is_not_that_of_a_metric() -> None:
+def test_what_mxnet_raises_names_the_net(setup: Setup) -> None:
     """An operator raises when somebody waits for its result, and a trial of a metric would be the first."""
+    x, digit, amount = setup.data[0]
+    faulty = setup.but(data=[[x[:, :4], digit, amount]])
+    faulty.refused(mx.MXNetError, f"raised in {FORWARD}4) float32")
+    late = around(
+        lambda dense, x: dense(x) * mx.nd.linalg.potrf(-mx.nd.eye(2)).sum(),
+        metrics={"figure": MetricSpec(mx.metric.Accuracy(), **BOTH)},
+    )
+    late.refused(mx.MXNetError, f"raised in {FORWARD}6) float32")
 
-    def forward(dense: Any, x: Any) -> Any:
-        return dense(x) * mx.nd.linalg.potrf(-mx.nd.eye(2)).sum()
 
-    metrics = {"figure": MetricSpec(mx.metric.Accuracy(), **BOTH)}
-    text = "raised in the net's forward pass (train), called with x (8, 6) float32"
-    around(forward, metrics=metrics).refused(mx.MXNetError, text)
+def test_what_fails_in_the_background_is_not_raised_in_the_next_fit(setup: Setup) -> None:
+    """Softmax of whole numbers fails when the engine runs it, after the shapes were refused."""
+    faulty = setup.with_loss(lambda output, label: CE()(label.astype("int32"), output), **BOTH).make()
+    with pytest.raises(mx.MXNetError, match="Shape inconsistent"):
+        faulty.fit(setup.data, epochs=1)
+    setup.trains()
 
 
 def test_an_error_in_a_later_batch_stops_there_and_the_estimator_can_go_on(setup: Setup) -> None:
     loss = lambda output, label: fails() if len(output) == 7 else mx.nd.square(output).sum(axis=1)  # noqa: E731
-    estimator = setup.with_loss(loss, **BOTH).make()
+    transform = lambda a, b: fails() if len(a) == 7 else (b, a)  # noqa: E731
     shorter = [slot[:7] for slot in setup.data[0]]
+
+    def loader() -> Any:
+        yield setup.data[0]
+        raise Lost("in the loader")
+
+    estimator = setup.with_loss(loss, **BOTH).make()
     estimator.fit(setup.data, epochs=1)
     with pytest.raises(Lost, match=r'in losses\["digit"\].*\(epoch 2, batch 3\)$'):
         estimator.fit([*setup.data, *setup.data, shorter], epochs=1)
     assert estimator.state.step == 3
+    with pytest.raises(Lost, match=r"in the loader'\nraised in the run \(epoch 2, batch 2\)$"):
+        estimator.fit(loader(), epochs=1)
     estimator.fit(setup.data, epochs=1)
+    evaluating = setup.with_metric(mx.metric.Accuracy(), **BOTH, transform=transform).make()
+    with pytest.raises(Lost, match=r'in metrics\["figure"\].update, .*\(evaluating, batch 2\)$'):
+        evaluating.evaluate([setup.data[0], shorter])
 
 
 def three_classes(setup: Setup) -> Setup:
@@ -148,14 +172,6 @@ def test_errors_at_the_end_of_an_epoch_name_what_failed(change: Any, where: str)
     assert raised.value.__notes__[0].startswith(f"raised in {where}")
 
 
-def test_an_evaluation_names_the_batch(setup: Setup) -> None:
-    transform = lambda a, b: fails() if len(a) == 7 else (b, a)  # noqa: E731
-    estimator = setup.with_metric(mx.metric.Accuracy(), **BOTH, transform=transform).make()
-    shorter = [slot[:7] for slot in setup.data[0]]
-    with pytest.raises(Lost, match=r'in metrics\["figure"\].update, .*\(evaluating, batch 2\)$'):
-        estimator.evaluate([setup.data[0], shorter])
-
-
 @pytest.mark.parametrize("method", ["counts", "updates"])
 def test_a_sampling_of_the_users_own(setup: Setup, method: str) -> None:
     sampling = type("Mine", (Proportional,), {method: fails})()
@@ -163,31 +179,15 @@ def test_a_sampling_of_the_users_own(setup: Setup, method: str) -> None:
         setup.make().fit({"all": setup.data}, epochs=1, sampling=sampling)
 
 
-class Pruned(Exception):
-    """Ends a trial, as optuna's TrialPruned does: the study goes on only if it gets this class."""
-
-
 @pytest.mark.parametrize("event", ["epoch_end", "evaluate_end"])
 def test_a_handler_may_end_a_trial(setup: Setup, event: str) -> None:
-    def prune(estimator: Any) -> None:
-        raise Pruned(f"after {estimator.history.last}")
-
-    pruner, outcomes = type("Pruner", (), {event: staticmethod(prune)})(), []
+    """As optuna's TrialPruned does: the study goes on only if it gets this class."""
+    pruner = type("Pruner", (), {event: staticmethod(lambda estimator: fails())})()
     for _ in range(2):
-        try:
+        with pytest.raises(Lost) as raised:
             setup.make().fit(setup.data, setup.data, epochs=9, event_handlers=pruner)
-        except Pruned as error:
-            outcomes.append(error.__notes__[0])
-    assert outcomes == [f"raised in Pruner.{event}" + " (epoch 1, batch 1)" * (event == "epoch_end")] * 2
-
-
-def test_errors_of_a_loader_name_the_batch(setup: Setup) -> None:
-    def loader() -> Any:
-        yield setup.data[0]
-        raise Lost("in the loader")
-
-    with pytest.raises(Lost, match=r"in the loader'\nraised in the run \(epoch 1, batch 2\)$"):
-        setup.make().fit(loader(), epochs=1)
+        place = " (epoch 1, batch 1)" * (event == "epoch_end")
+        assert raised.value.__notes__[0] == f"raised in Pruner.{event}{place}"
 
 
 def test_other_problems_are_reported_first(setup: Setup) -> None:
@@ -195,18 +195,28 @@ def test_other_problems_are_reported_first(setup: Setup) -> None:
     faulty.refused(TrainerError, "no trainer updates")
 
 
-def test_what_fails_in_the_background_is_not_raised_in_the_next_fit(setup: Setup) -> None:
-    """Softmax of whole numbers fails when the engine runs it, after the shapes were refused."""
-    faulty = setup.with_loss(lambda output, label: CE()(label.astype("int32"), output), **BOTH).make()
-    with pytest.raises(mx.MXNetError, match="Shape inconsistent"):
-        faulty.fit(setup.data, epochs=1)
-    setup.trains()
+# ---- words of messages -------------------------------------------------------------------------------------
 
 
-def test_an_optimizer_that_cannot_be_built(setup: Setup) -> None:
-    @mx.optimizer.register
-    class Unbuilt(mx.optimizer.SGD):
-        __init__ = fails
+def test_memory_and_the_nearest_name() -> None:
+    """Case and two letters in another order count least."""
+    assert [memory(size) for size in (0, 1500, 2e7, 3.25e9)] == ["0 bytes", "1.5 kB", "20 MB", "3.25 GB"]
+    assert nearest("NaN", ["n", "nan"]) == "nan" and nearest("adma", ["adamax", "adam"]) == "adam"
+    assert nearest("aab", ["aab", "aba"]) is None
 
-    faulty = setup.with_trainers(TrainerSpec(".*", "unbuilt"))
-    faulty.refused(Lost, "raised in trainers: unbuilt, called with {}")
+
+class MXNetError(RuntimeError):
+    """Named as MXNet's, whose messages these are."""
+
+
+LINES = [
+    (KeyError("wrong"), "'wrong'"), (MXNetError(""), "no message"), (MXNetError("one\ntwo\n"), "two"),
+    (ValueError("Traceback:\n  somewhere\nValueError: wrong \n"), "wrong"),
+    (MXNetError('Traceback:\n  File "x.cc", line 6\nMXNetError: Check failed: a'), "Check failed: a"),
+    (MXNetError("MXNetError: value 0 should be 1\nnum_hidden: Number, in operator f"), "value 0 should be 1"),
+    (MXNetError("Deferred. MXNetError: value 0\nnum_hidden: Number."), "Deferred. MXNetError: value 0"),
+]  # fmt: skip
+
+
+def test_the_line_of_an_error_that_says_what_is_wrong() -> None:
+    assert [last_line(error) for error, _ in LINES] == [line for _, line in LINES]

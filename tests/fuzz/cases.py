@@ -19,8 +19,7 @@ METHODS = ("declare", "check", "fit", "evaluate", "predict")
 class Case:
     """What to do, and the values that replace right ones, by place.
 
-    `what` is one of `METHODS`, or the name of something in `CALLS`. Places are ``task.outputs``,
-    ``loss.weight``, ``batch.1.y`` and so on; for one of `CALLS`, its arguments.
+    `what` is one of `METHODS`. Places are ``task.outputs``, ``loss.weight``, ``batch.1.y`` and so on.
     """
 
     what: str

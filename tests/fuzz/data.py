@@ -10,12 +10,12 @@ import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd
 
-from .values import UserMistake, loop, nested
+from .values import UserMistake, loop
 
 SLOTS = ("x", "y", "z")
 
 ARRAYS: dict[str, Callable[[Any], Any]] = {
-    "None": lambda a: None, "!text": lambda a: "text", "texts": lambda a: np.array(["a"] * 8),
+    "None": lambda a: None, "texts": lambda a: np.array(["a"] * 8),
     "objects": lambda a: np.array([object()] * 8), "number": lambda a: 3, "3 rows": lambda a: a[:3],
     "no rows": lambda a: a[:0], "16 rows": lambda a: np.concatenate([a, a]), "scalar": lambda a: a.sum(),
     "0-d": lambda a: np.array(1.0), "wider": lambda a: np.stack([a, a], -1), "flat": np.ravel,
@@ -28,31 +28,27 @@ ARRAYS: dict[str, Callable[[Any], Any]] = {
     "float64": lambda a: a.astype("float64"), "int64": lambda a: a.astype("int64"), "bool": lambda a: a > 0,
     "uint8": lambda a: np.abs(a).astype("uint8"), "float16": lambda a: a.astype("float16"),
     "complex": lambda a: a.astype("complex64"), "uint64": lambda a: np.abs(a).astype("uint64"),
-    "!records": lambda a: np.zeros(8, [("a", "f4")]), "ndarray": nd.array,
-    "csr": lambda a: nd.array(a.reshape(8, -1)).tostype("csr"), "!symbol": lambda a: mx.sym.Variable("a"),
-    "!np array": lambda a: mx.np.array(a), "lists": lambda a: a.tolist(), "!loop": lambda a: loop(),
-    "dict": lambda a: {"a": a}, "list": lambda a: [a], "strided": lambda a: np.concatenate([a, a])[::2],
+    "ndarray": nd.array, "csr": lambda a: nd.array(a.reshape(8, -1)).tostype("csr"),
+    "lists": lambda a: a.tolist(), "!loop": lambda a: loop(), "dict": lambda a: {"a": a},
+    "list": lambda a: [a], "strided": lambda a: np.concatenate([a, a])[::2],
 }  # fmt: skip
 
 BATCHES: dict[str, Callable[[list[Any]], Any]] = {
     "list": list, "tuple": tuple, "dict": lambda b: dict(zip(SLOTS, b)), "short": lambda b: b[:2],
-    "long": lambda b: [*b, b[0]], "empty": lambda b: [], "None": lambda b: None, "!text": lambda b: "batch",
-    "number": lambda b: 3, "array": lambda b: b[0], "nested": lambda b: [b[0], [b[1], b[2]]],
-    "!loop": lambda b: loop(), "!deep": lambda b: nested(5000),
+    "long": lambda b: [*b, b[0]], "empty": lambda b: [], "None": lambda b: None, "number": lambda b: 3,
+    "array": lambda b: b[0], "nested": lambda b: [b[0], [b[1], b[2]]], "!loop": lambda b: loop(),
     "dict without y": lambda b: {"x": b[0], "z": b[2]},
     "dict with more": lambda b: dict(zip((*SLOTS, "w"), [*b, b[0]])),
-    "dict of int": lambda b: dict(enumerate(b)), "!generator": iter, "!object": lambda b: object(),
-    "DataBatch": lambda b: data_batch(b), "pad 3": lambda b: data_batch(b, 3),
-    "pad 99": lambda b: data_batch(b, 99), "!pad text": lambda b: data_batch(b, "a"),
-    "!DataBatch of None": lambda b: mx.io.DataBatch(None, None),
+    "dict of int": lambda b: dict(enumerate(b)), "DataBatch": lambda b: data_batch(b),
+    "pad 3": lambda b: data_batch(b, 3), "pad 99": lambda b: data_batch(b, 99),
     "DataBatches": lambda b: [data_batch(b), data_batch(b)],
 }  # fmt: skip
 
 LOADERS: dict[str, Callable[[list[Any]], Any]] = {
     "list": list, "tuple": tuple, "generator": iter, "empty": lambda b: [], "None": lambda b: None,
     "dict": lambda b: {"train": b}, "number": lambda b: 3, "text": lambda b: "abc",
-    "raises": lambda b: Raising([]), "raises later": lambda b: Raising(b[:1]),
-    "!negative length": lambda b: Sized(b, -1), "function": lambda b: iter, "class": lambda b: Raising,
+    "raises": lambda b: Raising([]), "raises later": lambda b: Raising(b[:1]), "function": lambda b: iter,
+    "class": lambda b: Raising,
     "DataLoader": lambda b: gluon.data.DataLoader(gluon.data.ArrayDataset(*b[0]), 4) if usable(b) else b,
     "dict DataLoader": lambda b: gluon.data.DataLoader([{"x": 1.0}, {"x": 2.0}], 2),
     "dataset": lambda b: gluon.data.SimpleDataset(b),
@@ -84,19 +80,6 @@ class Raising:
     def __iter__(self) -> Iterator[Any]:
         yield from self.batches
         raise UserMistake("the loader's own")
-
-
-class Sized:
-    """Batches with a length of their own."""
-
-    def __init__(self, batches: list[Any], length: Any) -> None:
-        self.batches, self.length = batches, length
-
-    def __len__(self) -> int:
-        return self.length  # type: ignore[no-any-return]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.batches)
 
 
 def arrays() -> list[np.ndarray]:

@@ -16,13 +16,11 @@ from multifit.utils.errors import notes
 import mxnet as mx  # isort: skip
 
 from . import nets
-from .calls import CALLS, called
 from .cases import Case, Setup
 from .values import UserMistake
 
 PACKAGE = str(Path(multifit.__file__).parent)
 OURS = (SpecError, DataError, TrainerError, HandlerError, UserMistake)
-PATHS = ("folder", "path", "resume")
 HANGS = 30  # seconds
 
 
@@ -44,9 +42,6 @@ def run(case: Case) -> None:
     """Do what a case says."""
     with suppress(mx.base.MXNetError):
         mx.nd.waitall()  # errors of the case before, which nobody waited for
-    if case.what in CALLS:
-        repr(called(case.what, dict(case.changes)))
-        return
     setup = Setup(case.changes)
     spec = setup.spec()
     if case.what == "declare":
@@ -55,14 +50,12 @@ def run(case: Case) -> None:
         return
     net = nets.net(setup.net_kind)
     estimator = Watched(net, spec, **{"trainers": setup.trainers(), **setup.fields["estimator"]})
-    before = parameters(net)
+    before, options = parameters(net), setup.fields[case.what] if case.what in ("fit", "evaluate") else {}
     try:
-        _call(estimator, case.what, setup)
-    except Exception:
+        getattr(estimator, case.what)(setup.data(), **options)
+    finally:
         assert case.what == "fit" or not moved(before, net), f"{case.what} moved parameters in {case}"
         assert not estimator.moved_by_a_refused_batch, f"a refused batch moved parameters in {case}"
-        raise
-    assert case.what == "fit" or not moved(before, net), f"{case.what} moved parameters in {case}"
 
 
 class Watched(MultiEstimator):
@@ -79,14 +72,6 @@ class Watched(MultiEstimator):
                 before = {name: value for name, value in before.items() if "running" not in name}
             self.moved_by_a_refused_batch = moved(before, self.net)
             raise
-
-
-def _call(estimator: MultiEstimator, what: str, setup: Setup) -> None:
-    data = setup.data()
-    if what in ("fit", "evaluate"):
-        getattr(estimator, what)(data, **setup.fields[what])
-    else:
-        getattr(estimator, what)(data)
 
 
 def parameters(net: Any) -> dict[str, np.ndarray]:
@@ -108,7 +93,9 @@ def named(error: Exception, case: Case) -> bool:
         return True
     if isinstance(error, TypeError) and "argument" in str(error):
         return True  # Python's own, about an argument that is missing or unknown
-    if isinstance(error, (OSError, ValueError)) and any(place.endswith(PATHS) for place, _ in case.changes):
+    if isinstance(error, (OSError, ValueError)) and any(
+        place.endswith("resume") for place, _ in case.changes
+    ):
         return True  # the operating system's own, which names the file
     return frames[-1].filename.startswith(PACKAGE) and line.startswith("raise ")
 

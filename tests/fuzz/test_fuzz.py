@@ -13,7 +13,7 @@ from .properties import judge
 from .strategies import KINDS
 from .values import Named
 
-SHARES = {"declarations": 80, "runs": 60, "calls": 60}
+SHARES = {"declarations": 40, "runs": 50}
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,8 @@ def test_generated_cases(kind: str) -> None:
     each()
 
 
-def test_every_101st_of_the_cases_of_one_change() -> None:
-    for case in islice(every_case(), 0, None, 101):
+def test_some_of_the_cases_of_one_change() -> None:
+    for case in islice(every_case(), 0, None, 401):
         judge(case)
 
 

@@ -14,18 +14,7 @@ import pytest
 import multifit
 from multifit.gluon import compat
 
-OLD_NUMPY = numpy.lib.NumpyVersion(numpy.__version__) < "1.24.0"
 ROOT = Path(__file__).parents[2]
-
-
-def run(code: str, folder: Path | None = None) -> str:
-    """Run code in a fresh interpreter of this kind, with modules in `folder`; return what it prints."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, [ROOT, folder])))}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
 
 PROGRAM = """
 import sys, numpy, warnings
@@ -60,9 +49,13 @@ print(mx.recordio.unpack(mx.recordio.pack(mx.recordio.IRHeader(0, [1, 2], 3, 0),
 
 
 def test_mxnet_gluoncv_and_gluonnlp_run(tmp_path: Path) -> None:
-    """Imported late, without what numpy 2 removed, and with a torch that gluoncv refuses."""
+    """In a new process, imported late, without what numpy 2 removed, with a torch that gluoncv refuses."""
     (tmp_path / "torch.py").write_text("__version__ = '2.13.0'")
-    assert run(PROGRAM, tmp_path).splitlines() == [
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
         "False False",  # importing multifit prepares mxnet but does not import it
         "TaskSpec []",
         "(1, 144, 4) 3.0",
@@ -92,21 +85,6 @@ def test_torch_is_hidden_from_gluoncv_alone_and_only_while_that_is_imported(
     assert compat.Finder().find_spec("torch", None) is None
 
 
-def test_mxnet_that_was_imported_before_is_used() -> None:
-    """A failed import before ours does no harm."""
-    assert compat.load_mxnet() is sys.modules["mxnet"] is compat.mx
-    code = """
-try:
-    import mxnet
-    print("alone")
-except AttributeError:
-    print("fails alone")
-from multifit.gluon.compat import mx
-print(mx.nd.ones(3).sum().asscalar())
-"""
-    assert run(code).split("\n") == ["alone" if OLD_NUMPY else "fails alone", "3.0"]
-
-
 def test_names_of_numpy_are_put_back_where_they_are_missing(monkeypatch: Any) -> None:
     module = types.SimpleNamespace(bool="mine")
     assert compat.add_missing(module, compat.ALIASES) == ["float", "int", "Inf"]
@@ -128,32 +106,28 @@ def test_operators_take_numbers_of_numpy() -> None:
     assert list(map(module.str, values)) == ["(2, None)", "[0.5]", "(1, 2)", "0.5", "x"]
 
 
-@pytest.mark.parametrize(
-    ("code", "error", "message", "cause"),
-    [
-        (None, ImportError, r"pip install mxnet==1.9.1, or mxnet-cu112", type(None)),
-        (
-            "raise ModuleNotFoundError('no distutils', name='distutils')", ImportError,
-            "Python 3.12 no longer has; .*pip install setuptools", type(None),
-        ),
-        (
-            "import numpy; numpy.no_such_name", ImportError,
-            r"fails .*\(AttributeError: .*put `import multifit` first", AttributeError,
-        ),
-        ("import no_such_module", ModuleNotFoundError, "no_such_module", type(None)),
-    ],
-)  # fmt: skip
-def test_an_mxnet_that_cannot_be_imported(
-    code: str | None, error: Any, message: str, cause: Any, monkeypatch: Any, tmp_path: Path
-) -> None:
+IMPORTS = {
+    None: (ImportError, r"pip install mxnet==1.9.1, or mxnet-cu112"),
+    "raise ModuleNotFoundError('no distutils', name='distutils')":
+        (ImportError, "Python 3.12 no longer has; .*pip install setuptools"),
+    "import numpy; numpy.no_such_name":
+        (ImportError, r"fails .*\(AttributeError: .*put `import multifit` first"),
+    "import no_such_module": (ModuleNotFoundError, "no_such_module"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", IMPORTS)
+def test_an_mxnet_that_cannot_be_imported(code: str | None, monkeypatch: Any, tmp_path: Path) -> None:
+    assert compat.load_mxnet() is sys.modules["mxnet"] is compat.mx  # once imported, it is used
     monkeypatch.setitem(sys.modules, "mxnet", None)
     if code is not None:
         (tmp_path / "mxnet.py").write_text(code)
         monkeypatch.delitem(sys.modules, "mxnet")
         monkeypatch.syspath_prepend(tmp_path)
+    error, message = IMPORTS[code]
     with pytest.raises(error, match=message) as caught:
         compat.load_mxnet()
-    assert isinstance(caught.value.__cause__, cause)
+    assert isinstance(caught.value.__cause__, AttributeError if "fails" in message else type(None))
 
 
 @pytest.mark.parametrize("module", [multifit, compat])

@@ -1,6 +1,7 @@
 """What is probably not meant is warned of: channels last, a softmax too many, parameters without gradient."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -123,27 +124,20 @@ def test_a_net_may_apply_softmax_in_evaluation_alone() -> None:
 class Net(gluon.HybridBlock):
     """A body and two heads, whose results are `joined`."""
 
-    def __init__(self, joined: Any) -> None:
+    def __init__(self, joined: str) -> None:
         super().__init__()
-        self.joined = joined
+        self.joined = JOINED[joined]
         self.body, self.first, self.second = (nn.Dense(2) for _ in range(3))
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return self.joined(F, self.body(x), self.first, self.second)
 
 
-def both(F: Any, body: Any, first: Any, second: Any) -> Any:
-    return first(body), second(body)
-
-
-def blocked(F: Any, body: Any, first: Any, second: Any) -> Any:
-    return first(body), F.BlockGrad(second(body))
-
-
-def blocked_body(F: Any, body: Any, first: Any, second: Any) -> Any:
-    return first(F.BlockGrad(body)), second(F.round(body))
-
-
+JOINED: dict[str, Callable[..., Any]] = {
+    "both": lambda F, body, first, second: (first(body), second(body)),
+    "blocked": lambda F, body, first, second: (first(body), F.BlockGrad(second(body))),
+    "blocked body": lambda F, body, first, second: (first(F.BlockGrad(body)), second(F.round(body))),
+}
 WORDS = "so at most weight decay changes them"
 BATCH = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
 
@@ -165,17 +159,16 @@ def warnings(net: Any, losses: dict[str, Any], hybridized: bool = True, **option
 @pytest.mark.parametrize(
     ("joined", "losses", "hybridized", "block"),
     [
-        (both, {"one": 1}, True, "second"),
-        (both, {"one": 1, "two": 0}, True, "second"),
-        (blocked, {"one": 1, "two": 1}, True, "second"),
-        (blocked_body, {"one": 1, "two": 1}, True, "body"),
-        (both, {"one": 1, "two": 1}, True, None),
-        (both, {"one": 1, "two": lambda state: 0.0}, True, None),  # which may grow
-        (blocked, {"one": 1}, False, None),  # it has no graph
+        ("both", {"one": 1}, True, "second"), ("both", {"one": 1, "two": 0}, True, "second"),
+        ("blocked", {"one": 1, "two": 1}, True, "second"),
+        ("blocked body", {"one": 1, "two": 1}, True, "body"),
+        ("both", {"one": 1, "two": 1}, True, None),
+        ("both", {"one": 1, "two": lambda state: 0.0}, True, None),  # which may grow
+        ("blocked", {"one": 1}, False, None),  # it has no graph
     ],
-)
+)  # fmt: skip
 def test_parameters_without_a_gradient(
-    joined: Any, losses: dict[str, Any], hybridized: bool, block: str | None
+    joined: str, losses: dict[str, Any], hybridized: bool, block: str | None
 ) -> None:
     net = Net(joined)
     message = (
@@ -199,7 +192,7 @@ class OfHead(gluon.HybridBlock):
 
 
 def test_a_loss_may_train_a_layer_of_the_net() -> None:
-    net = Net(blocked)
+    net = Net("blocked")
     loss = OfHead(net.second)
     loss.hybridize()
     assert not warnings(net, {"one": 1}, fn=loss)
@@ -210,9 +203,9 @@ class TrainsSecond:
         return objectives + [output.mean().reshape((1,)) for output in pred["two"]]
 
 
-@pytest.mark.parametrize(("handlers", "warned"), [([TrainsSecond()], False), ([], True)])
-def test_a_handler_may_train_an_output(handlers: Any, warned: bool, caplog: Any) -> None:
-    net = Net(both)
-    net.hybridize()
-    estimator_of(net, {"one": 1}).fit([BATCH], epochs=1, event_handlers=handlers)
-    assert any(WORDS in record.getMessage() for record in caplog.records) is warned
+def test_a_handler_may_train_an_output(caplog: Any) -> None:
+    for handlers, warned in (([TrainsSecond()], False), ([], True)):
+        net = Net("both")
+        net.hybridize()
+        estimator_of(net, {"one": 1}).fit([BATCH], epochs=1, event_handlers=handlers)
+        assert (WORDS in caplog.text) is warned

@@ -86,8 +86,7 @@ def test_the_rest_of_an_epoch_has_the_same_random_numbers() -> None:
     np.random.seed(1)
     whole = read(iterate(shuffled, 4))
     np.random.seed(1)
-    rest = read(iterate_from(shuffled, 2, lambda: np.random.seed(9), 4))
-    assert np.array_equal(rest, whole[4:])
+    assert np.array_equal(read(iterate_from(shuffled, 2, lambda: np.random.seed(9), 4)), whole[4:])
     gc.collect()
     assert len(read(iterate(shuffled))) == N  # its workers are still there
 
@@ -147,15 +146,13 @@ def test_an_exception_in_a_worker_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
         next(iterate(loader(1)))
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 FAILURES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
-    "killed": (die, {}, "was not made: a worker of the DataLoader was killed by signal 9; the system"),
+    "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), {},
+        "was not made: a worker of the DataLoader was killed by signal 9; the system"),
     "ended": (lambda: os._exit(3), {}, "a worker of the DataLoader ended with exit code 3"),
-    "hangs": (lambda: time.sleep(1000), {"timeout": 1}, "was not made in 1 s; give the DataLoader a longer"),
-}
+    "hangs": (lambda: time.sleep(1000), {"timeout": 1},
+        "was not made in 1 s; give the DataLoader a longer"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -191,9 +188,6 @@ def test_idle_workers_that_died(taken: int) -> None:
     assert {worker.pid for worker in multiprocessing.active_children()} <= before
     with pytest.raises(DataError, match=r"killed by signal 9"):
         list(batches if taken == 1 else iterate(data))
-
-
-# ------------------------------------------------------------------------------------------- samples in dicts
 
 
 @pytest.mark.parametrize(

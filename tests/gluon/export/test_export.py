@@ -1,4 +1,4 @@
-"""An exported net returns what `predict` does, under the spec's names, in Gluon and in onnxruntime."""
+"""An exported net returns what `predict` does, in Gluon and in onnxruntime; or is refused, without a file."""
 
 import hashlib
 import json
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
-from multifit import LossSpec, MultiEstimator, TaskSpec
+from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.cli import build_parser
 from multifit.cli.task import Choices, Task
 from tests.common.nets import hybridized, sequential
@@ -25,25 +26,33 @@ from mxnet.gluon import nn  # isort: skip
 TASKS = Path(__file__).parents[3] / "tasks"
 
 
+def fitting(net: Any, context: Any = None, **options: Any) -> MultiEstimator:
+    """Return an estimator with a loss."""
+    losses = {"l2": LossSpec(gluon.loss.L2Loss(), "out", "y")}
+    declared = TaskSpec(outputs=["out"], labels=["y"], losses=losses, inputs=["x"], **options)
+    return MultiEstimator(net, declared, context=context)
+
+
 def body() -> Any:
     """Return layers that compute something else in training."""
     return sequential(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.Dropout(0.5), nn.Dense(5))
+
+
+def one_layer() -> Hybrid:
+    return Hybrid(lambda n, F, x: n.a(x), a=nn.Dense(4))
+
+
+def reader(**options: Any) -> Hybrid:
+    layers = {"e": nn.Embedding(9, 4), "r": gluon.rnn.LSTM(3, layout="NTC"), "a": nn.Dense(2, **options)}
+    return Hybrid(lambda n, F, words: n.a(n.r(n.e(words))), **layers)
 
 
 def noise(*shape: int) -> np.ndarray:
     return np.random.randn(*shape).astype("float32")
 
 
-def fitting(net: Any, context: Any = None, **options: Any) -> MultiEstimator:
-    """Return an estimator with a loss."""
-    losses = {"l2": LossSpec(gluon.loss.L2Loss(), "out", "y")}
-    return MultiEstimator(
-        net, TaskSpec(outputs=["out"], labels=["y"], losses=losses, inputs=["x"], **options), context=context
-    )
-
-
-def one_layer(**options: Any) -> Hybrid:
-    return Hybrid(lambda n, F, x: n.a(x), a=nn.Dense(4, **options))
+def words(*shape: int) -> np.ndarray:
+    return np.random.randint(0, 9, shape).astype("int32")
 
 
 def modes(net: Any, F: Any, x: Any) -> Any:
@@ -57,14 +66,6 @@ def twice(net: Any, slots: Any) -> Any:
     return first, second, (first - second) ** 2
 
 
-def best(net: Any, slots: Any) -> Any:
-    return net(slots["points"]).max(axis=1)
-
-
-def words(*shape: int) -> np.ndarray:
-    return np.random.randint(0, 9, shape).astype("int32")
-
-
 def symbol_block(folder: Path) -> Any:
     net = hybridized(sequential(nn.Dense(4, activation="tanh"), nn.Dense(2)))
     net.initialize()
@@ -72,11 +73,6 @@ def symbol_block(folder: Path) -> Any:
     net.export(str(folder / "before"))
     files = str(folder / "before-symbol.json"), ["data"], str(folder / "before-0000.params")
     return gluon.SymbolBlock.imports(*files)
-
-
-def reader(**options: Any) -> Hybrid:
-    layers = {"e": nn.Embedding(9, 4), "r": gluon.rnn.LSTM(3, layout="NTC"), "a": nn.Dense(2, **options)}
-    return Hybrid(lambda n, F, words: n.a(n.r(n.e(words))), **layers)
 
 
 # an estimator, and a batch of 5
@@ -107,7 +103,8 @@ CASES: dict[str, Any] = {
     "forward": lambda _: (
         estimator_of(nn.Dense(4), ["left", "right"], ["l", "r", "d"], forward=twice), (X, noise(5, 3))),
     "the spec for evaluation": lambda _: (
-        fitting(one_layer(), evaluate=spec(["points"], ["best"], forward=best)), X),
+        fitting(one_layer(), evaluate=spec(["points"], ["best"],
+            forward=lambda net, slots: net(slots["points"]).max(axis=1))), X),
     "SymbolBlock": lambda folder: (estimator_of(symbol_block(folder), ["point"]), X),
     "a Block of layers": lambda _: (estimator_of(Plain(lambda layer, x: layer(x))), X),
     "bytes": lambda _: (
@@ -173,22 +170,13 @@ def test_both_formats_give_what_predict_returns(case: str, tmp_path: Path) -> No
     assert estimator.export(tmp_path / "again", data, "onnx")[0].read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("file", "settings", "shape", "labels"),
-    [
-        ("digits", [], (8, 1, 8, 8), [(8,), (8, 1), (8, 1)]),
-        ("classification", ["model=resnet18"], (4, 1, 32, 32), [(4,)]),
-        ("segmentation", ["size=32"], (2, 3, 32, 32), [(2, 32, 32)]),
-    ],
-    ids=["three heads", "resnet18", "FCN"],
-)
-def test_nets_of_the_tasks_give_what_predict_returns(
-    file: str, settings: list[str], shape: Any, labels: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_the_net_of_a_task_gives_what_predict_returns(tmp_path: Path, monkeypatch: Any) -> None:
+    """An FCN."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    options = build_parser().parse_args(["check", str(TASKS / f"{file}.py"), "--set", "epochs=1", *settings])
-    estimator, image = Task(Choices(options)).estimator, noise(*shape)
-    estimator.fit([(image, *(np.random.randint(0, 2, size).astype("float32") for size in labels))], epochs=1)
+    settings = ["epochs=1", "size=32"]
+    options = build_parser().parse_args(["check", str(TASKS / "segmentation.py"), "--set", *settings])
+    estimator, image = Task(Choices(options)).estimator, noise(2, 3, 32, 32)
+    estimator.fit([(image, np.random.randint(0, 2, (2, 32, 32)).astype("float32"))], epochs=1)
     export_both(estimator, tmp_path, image)
 
 
@@ -243,16 +231,6 @@ def test_an_input_that_is_none_stays_none(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, estimator.predict(data)["out"], rtol=1e-5)
 
 
-def test_a_net_takes_the_dtypes_to_which_inputs_are_cast(tmp_path: Path) -> None:
-    """The net itself would not take bytes."""
-    data = np.random.randint(0, 9, (8, 3, 8, 8)).astype("uint8")
-    estimator = fitting(Hybrid(lambda n, F, x: n.a(x), a=body()))
-    estimator.export(tmp_path, data)
-    assert record(tmp_path)["inputs"][0]["dtype"] == "float32"
-    found = imported(tmp_path, ["x"], (data.astype("float32"),))[0]
-    np.testing.assert_allclose(found, estimator.predict(data)["out"], rtol=1e-4, atol=1e-5)
-
-
 def test_running_statistics_of_two_devices_are_averaged(tmp_path: Path) -> None:
     net = Hybrid(lambda n, F, x: n.a(x), a=body())
     data = noise(8, 3, 8, 8), noise(8, 5)
@@ -278,6 +256,7 @@ def test_the_net_does_not_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ["fit", "predict"])
 def test_no_data_are_needed_after_a_run(run: str, tmp_path: Path) -> None:
+    """The net takes the dtypes to which inputs are cast."""
     estimator, data = fitting(one_layer()), X.astype("float64")
     if run == "fit":
         estimator.fit([(data, noise(5, 4))], epochs=1)
@@ -288,3 +267,98 @@ def test_no_data_are_needed_after_a_run(run: str, tmp_path: Path) -> None:
             estimator.predict(refused)
     found = export_both(estimator, tmp_path, None, others=[X])
     assert found["inputs"] == [{"name": "x", "shape": ["N", 3], "dtype": "float32"}]
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+
+def stranger() -> Any:
+    """Return a forward function that uses a Block which is no child of the net."""
+    block = nn.Dense(2, prefix="stranger_")
+    block.initialize()
+    return lambda net, slots: block(net(slots["x"]))
+
+
+NO_GRAPH, NO_CONVERTER = "export: {} cannot be made a graph", "has no correct converter for "
+# what is exported, in which format, and the error
+REFUSED: dict[str, Any] = {
+    "arrays' operators": (lambda: estimator_of(Plain(lambda layer, x: mx.nd.relu(layer(x)))), X, "gluon",
+        SpecError, NO_GRAPH.format("Plain"), "AssertionError: Argument data must have NDArray type"),
+    "arrays": (lambda: estimator_of(Plain(lambda layer, x: mx.nd.ones((5, 2)))), X, "gluon",
+        SpecError, NO_GRAPH.format("Plain"), 'the output "out" is NDArray, not a symbol'),
+    "another structure": (
+        lambda: estimator_of(Hybrid(lambda n, F, x: x if F is mx.nd else (x, x))), X, "gluon", SpecError,
+        "1 declared ", "the net that is exported returns 2 arrays"),
+    "a stranger's parameters": (lambda: estimator_of(nn.Dense(3), forward=stranger()), X, "gluon",
+        ValueError, 'reads "stranger_bias", "stranger_weight", which the net does not hold'),
+    "parameters without values": (
+        lambda: estimator_of(Hybrid(
+            lambda n, F, x: n.a(x) if F is mx.nd else n.b(x), a=nn.Dense(2), b=nn.Dense(2, prefix="b_"))), X,
+        "gluon", ValueError, 'parameters "b_weight" have no values yet; fit, check or evaluate first'),
+    "a parameter's name": (lambda: estimator_of(nn.Dense(2, prefix="dense_"), ["dense_weight"]), X, "gluon",
+        ValueError, 'inputs "dense_weight" have the names of parameters; rename them'),
+    "an input named self": (lambda: estimator_of(nn.Dense(2), ["self"]), X, "gluon",
+        ValueError, 'infer shapes of an input named "self"; rename the input in the TaskSpec'),
+    "no data": (lambda: estimator_of(nn.Dense(2)), None, "gluon",
+        ValueError, 'the shapes of the inputs "x" are not known; fit, check or evaluate'),
+    "format": (lambda: estimator_of(nn.Dense(2)), X, "onx",
+        ValueError, """'onx' (did you mean "onnx"?); valid is "gluon", "onnx", "torch", "pt2" or None"""),
+    "no such operator": (
+        lambda: estimator_of(Hybrid(lambda n, F, x: F.contrib.boolean_mask(x, F.mean(x, axis=1)))), X, "onnx",
+        ValueError, NO_CONVERTER + '"_contrib_boolean_mask" (at "', 'export with format="gluon"'),
+    "another suppression": (
+        lambda: estimator_of(Hybrid(lambda n, F, x: F.contrib.box_nms(x, overlap_thresh=0.5))),
+        np.ones((5, 6), "float32"), "onnx", ValueError, NO_CONVERTER + '"_contrib_box_nms" (at "'),
+    "another product": (
+        lambda: estimator_of(Hybrid(lambda n, F, x: F.dot(F.expand_dims(x, 0), F.ones((3, 2)), name="far"))),
+        X, "onnx", ValueError, NO_CONVERTER + '"dot" (at "'),
+    "the converter's error": (lambda: estimator_of(nn.Conv1D(2, 3)), np.ones((4, 5, 6), "float32"), "onnx",
+        ValueError, "ONNX: mxnet's converter failed (NotImplementedError: Convolution currently"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_exported_is_an_error_and_leaves_no_file(case: str, tmp_path: Path) -> None:
+    make, data, form, kind, *texts = REFUSED[case]
+    estimator = make()
+    with pytest.raises(kind) as error:
+        estimator.export(tmp_path / "out", data, form)
+    message = str(error.value)
+    assert type(error.value) is kind and all(text in message for text in texts), message
+    assert "\n" not in message.replace("found:\n", "")
+    assert not (tmp_path / "out").exists()
+    assert onnx.checker.DEFAULT_CONTEXT.opset_imports == {"": onnx.defs.onnx_opset_version()}
+
+
+def test_all_files_are_written_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    estimator = estimator_of(nn.Dense(2))
+    estimator.export(str(tmp_path), X)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    estimator.net.weight.set_data(mx.nd.ones((2, 3)))
+
+    def full(path: Any, data: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mx.nd, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        estimator.export(tmp_path, X)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+TORCH = r'format="{}" needs PyTorch: pip install .*\[torch\]'
+
+
+@pytest.mark.parametrize(
+    ("module", "format", "text"),
+    [
+        ("onnx", "onnx", r'needs onnx, .*: pip install "onnx<1.19"'),
+        ("onnx.mapping", "onnx", r"cannot use onnx 1\.\d+\.\d+: its converter needs onnx.mapping"),
+        ("torch", "torch", TORCH.format("torch")), ("torch", "pt2", TORCH.format("pt2")),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_missing_or_too_new_is_an_error(
+    module: str, format: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=text):
+        estimator_of(nn.Dense(2)).export(tmp_path, X, format)

@@ -8,14 +8,15 @@ import pytest
 from multifit.gluon.graph import lower as precisions
 from multifit.gluon.graph.lower import Rules, lower, precision_of
 
-import mxnet as mx  # isort: skip
+from .graphs import computed, random_graphs
 
+import mxnet as mx  # isort: skip
 
 F = mx.sym
 # bfloat16 has 8 significant bits: rounding to nearest is wrong by at most 2^-9 of the number.
 ROUNDING = 2.0**-9
-RANDOM = np.random.RandomState(0)
-ARRAYS = {"x": RANDOM.randn(8, 6), "fc_weight": RANDOM.randn(4, 6), "fc_bias": RANDOM.randn(4)}
+SHAPES = {"x": (8, 6), "fc_weight": (4, 6), "fc_bias": (4,), "fd_weight": (4, 6), "fd_bias": (4,)}
+ARRAYS = {name: np.random.RandomState(0).randn(*shape) for name, shape in SHAPES.items()}
 
 
 def to_bfloat16(*symbols: Any) -> tuple[list[Any], int]:
@@ -32,17 +33,6 @@ def dtypes(symbol: Any) -> dict[str, str]:
 
 def casts(*symbols: Any) -> int:
     return F.Group(symbols).tojson(remove_amp_cast=False).count('"amp_cast"')
-
-
-def run(symbol: Any, arrays: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return a graph's output, and the gradients of its sum."""
-    inputs = {name: mx.nd.array(arrays[name]) for name in symbol.list_inputs()}
-    for array in inputs.values():
-        array.attach_grad()
-    with mx.autograd.record():
-        result = mx.nd.CachedOp(symbol)(*inputs.values())
-    result.backward()
-    return result, {name: array.grad for name, array in inputs.items()}
 
 
 def dense(data: Any, name: str, size: int = 4) -> Any:
@@ -63,26 +53,26 @@ def test_products_and_the_layers_between_them_are_lowered():
     assert lowered.list_outputs() == chain().list_outputs()
 
 
-@pytest.mark.bfloat16
-def test_values_and_gradients_are_those_of_float32_but_for_rounding():
-    (lowered,), _ = to_bfloat16(chain())
-    expected, expected_gradients = run(chain(), ARRAYS)
-    values, gradients = run(lowered, ARRAYS)
-    assert values.dtype == np.float32 and all(g.dtype == np.float32 for g in gradients.values())
-    # The product's inputs, its output and the activation's are rounded: at most 4 roundings, each of numbers
-    # no larger than the sum of the products' magnitudes. log_softmax subtracts two such numbers.
-    scale = np.abs(ARRAYS["x"]) @ np.abs(ARRAYS["fc_weight"].T) + np.abs(ARRAYS["fc_bias"])
-    difference = np.abs((values - expected).asnumpy())
-    assert 0 < difference.max() < 2 * 4 * ROUNDING * scale.max()
-    for name, gradient in expected_gradients.items():
-        error = np.linalg.norm((gradients[name] - gradient).asnumpy())
-        assert error < 16 * ROUNDING * np.linalg.norm(gradient.asnumpy()), name
+IN_FLOAT16 = Rules(low=("tanh", "softmax", "elemwise_mul"), either=("relu", "elemwise_add", "transpose"))
 
 
-def test_a_graph_without_products_stays_the_same():
-    graph = F.softmax(F.var("x")) * 3 + 1
-    (lowered,), count = to_bfloat16(graph)
-    assert count == 0 and lowered.tojson(remove_amp_cast=False) == graph.tojson(remove_amp_cast=False)
+def test_a_graph_keeps_its_inputs_outputs_and_dtype():
+    counts = set()
+    for seed, graph, values in random_graphs(30):
+        symbol = F.Group(graph(F, [F.var(name) for name in values])[4:])
+        results, count = lower(list(symbol), "float16", IN_FLOAT16)
+        lowered = F.Group(results)
+        assert lowered.list_inputs() == symbol.list_inputs()
+        assert len(lowered.list_outputs()) == len(symbol.list_outputs())
+        if not count:
+            assert lowered.tojson(remove_amp_cast=False) == symbol.tojson(remove_amp_cast=False)
+        arrays = {name: values[name] for name in symbol.list_inputs()}
+        for one, other in zip(computed(lowered, arrays, ())[0], computed(symbol, arrays, ())[0]):
+            assert one.dtype == np.float32
+            scale = 1 + np.abs(other).max()
+            np.testing.assert_allclose(one / scale, other / scale, atol=0.02, err_msg=str(seed))
+        counts.add(count)
+    assert {0, 1, 2} <= counts
 
 
 WITHOUT_KERNELS = {  # dot raises in bfloat16; most of the others take ten times as long
@@ -99,22 +89,17 @@ WITHOUT_KERNELS = {  # dot raises in bfloat16; most of the others take ten times
 
 @pytest.mark.parametrize("operator", WITHOUT_KERNELS)
 def test_operators_without_a_kernel_stay_float32(operator):
+    """And run, where the CPU can."""
     x = F.var("x")
-    (lowered,), count = to_bfloat16(WITHOUT_KERNELS[operator](dense(x, "fc"), dense(x, "fd")))
+    graph = WITHOUT_KERNELS[operator](dense(x, "fc"), dense(x, "fd"))
+    (lowered,), count = to_bfloat16(graph)
     types = dtypes(lowered)
     in_bfloat16 = {name for name, kind in types.items() if kind == "bfloat16" and "bfloat16" not in name}
     assert count == 2 and in_bfloat16 == {"fc_output", "fd_output"}
-
-
-@pytest.mark.bfloat16
-@pytest.mark.parametrize("operator", [operator for operator in WITHOUT_KERNELS if operator != "rrelu"])
-def test_operators_without_a_kernel_run(operator):
-    x = F.var("x")
-    graph = WITHOUT_KERNELS[operator](dense(x, "fc"), dense(x, "fd"))
-    (lowered,), _ = to_bfloat16(graph)
-    same = {"fd_weight": ARRAYS["fc_weight"], "fd_bias": ARRAYS["fc_bias"], "slope": np.ones(4)}
-    (expected, _), (values, _) = (run(each, {**ARRAYS, **same}) for each in (graph, lowered))
-    np.testing.assert_allclose(values.asnumpy(), expected.asnumpy(), rtol=8 * ROUNDING, atol=64 * ROUNDING)
+    if precisions.cpu_supports_bfloat16() and operator != "rrelu":
+        arrays = {**ARRAYS, "slope": np.ones(4)}
+        ((expected,), _), ((values,), _) = (computed(each, arrays, ()) for each in (graph, lowered))
+        np.testing.assert_allclose(values, expected, rtol=8 * ROUNDING, atol=64 * ROUNDING)
 
 
 def test_there_is_no_cast_between_the_layers_of_a_convolutional_net():
@@ -145,7 +130,7 @@ def test_a_shared_array_is_cast_once():
     assert count == 2 and casts(*lowered) == 2 + 2
 
 
-def test_outputs_keep_their_number_order_and_dtype():
+def test_outputs_that_are_several_variables_or_have_no_inputs():
     x = F.var("x")
     parts = F.split(dense(x, "fc"), num_outputs=2, name="parts")
     line = F.arange(3, name="line")  # has no inputs, like a variable
@@ -154,9 +139,6 @@ def test_outputs_keep_their_number_order_and_dtype():
     assert names[1:4] == [["x"], ["parts_output0", "parts_output1"], ["parts_output1"]]
     assert list(map(len, names)) == [1, 1, 2, 1, 1, 1] and names[-1] == ["line_output"]
     assert [symbol.name for symbol in to_bfloat16(x)[0]] == ["x"]
-    for symbol in lowered:
-        kinds = symbol.infer_type(**dict.fromkeys(symbol.list_inputs(), "float32"))[1]
-        assert {np.dtype(kind).name for kind in kinds} == {"float32"}
 
 
 def test_the_rules_name_operators_of_mxnet():
@@ -201,32 +183,22 @@ def test_the_answer_is_that_of_onednn(monkeypatch):
 
 
 CPUS, GPUS = [mx.cpu(0), mx.cpu(1)], [mx.gpu(0), mx.gpu(1)]  # also on a machine without a GPU
+CONTEXT = 'on gpu(0); give precision="float32", or a context of CPUs'
+UNUSABLE = [  # precision, contexts, whether the CPU can, and the message
+    ("bfloat16", CPUS, False, '"bfloat16", which this CPU cannot compute: it lacks AVX512; give'),
+    ("bfloat16", GPUS, True, CONTEXT), ("bfloat16", [mx.cpu(1), *GPUS], True, CONTEXT),
+    ("bfloat", CPUS, True, '\'bfloat\' (did you mean "bfloat16"?); valid are "float32", "bfloat16"'),
+    ("float16", CPUS, True, '"float16", which MXNet cannot train in; give precision="bfloat16" or'),
+    (16, CPUS, True, 'precision is 16; valid are "float32"'),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "contexts", "supported", "message"),
-    [
-        (
-            "bfloat16",
-            CPUS,
-            False,
-            '"bfloat16", which this CPU cannot compute: it lacks AVX512; give',
-        ),
-        ("bfloat16", GPUS, True, 'on gpu(0); give precision="float32", or a context of CPUs'),
-        ("bfloat16", [mx.cpu(1), *GPUS], True, 'on gpu(0); give precision="float32", or a context of CPUs'),
-        ("bfloat", CPUS, True, '\'bfloat\' (did you mean "bfloat16"?); valid are "float32", "bfloat16"'),
-        ("float16", CPUS, True, '"float16", which MXNet cannot train in; give precision="bfloat16" or'),
-        (16, CPUS, True, 'precision is 16; valid are "float32"'),
-    ],
-)
+@pytest.mark.parametrize(("name", "contexts", "supported", "message"), UNUSABLE)
 def test_a_precision_that_cannot_be_used_is_an_error(name, contexts, supported, message, monkeypatch):
     monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: supported)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="^precision is ") as error:
         precision_of(name, contexts)
-    assert str(error.value).startswith("precision is ") and message in str(error.value)
-
-
-def test_one_that_can_be_used(monkeypatch):
+    assert message in str(error.value)
     monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: True)
     assert precision_of("bfloat16", CPUS).rules and precision_of("bfloat16", CPUS).name == "bfloat16"
     assert precision_of("float32", GPUS).rules is None

@@ -1,7 +1,5 @@
 """Which metrics are known, by name and by class; copies are independent and reset."""
 
-import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +8,6 @@ from gluoncv.utils.metrics.coco_detection import COCODetectionMetric
 from gluoncv.utils.metrics.segmentation import SegmentationMetric
 from gluoncv.utils.metrics.voc_detection import VOC07MApMetric, VOCMApMetric
 
-import multifit
 from multifit import MetricSpec, SpecError
 from multifit.gluon.metrics import BinaryAccuracy, copy_metric, device_metric, direction, figure_names
 from multifit.gluon.metrics.catalogue import KNOWN, counts_whole_pass
@@ -43,26 +40,17 @@ def replaced() -> Any:
     return metric
 
 
-def test_unknown_metrics_have_no_device_metric() -> None:
-    options, composite = M.Accuracy(output_names=["a"]), M.CompositeEvalMetric([M.Accuracy(), M.PCC()])
-    unknown = [Negated(), replaced(), options, M.PCC(), composite, M.CompositeEvalMetric(), VOCMApMetric()]
-    assert [device_metric(metric) for metric in unknown] == [None] * len(unknown)
-
-
-def test_which_metrics_count_the_whole_pass() -> None:
-    own = M.create(lambda label, pred: 0.0)
-    for metric in (M.PCC(), M.CompositeEvalMetric([M.Accuracy(), own]), SegmentationMetric(2)):
-        assert counts_whole_pass(metric)
-    for metric in (M.CompositeEvalMetric([M.Accuracy(), Negated()]), Negated(), replaced(), VOCMApMetric()):
-        assert not counts_whole_pass(metric)
-
-
-def test_every_stock_metric_has_a_direction() -> None:
-    for kind in set(STOCK) - OWNED:
-        assert direction(kind.__new__(kind)) in ("min", "max")
+def test_which_metrics_are_computed_on_the_device_and_which_count_the_whole_pass() -> None:
+    own, two = M.create(lambda label, pred: 0.0), M.CompositeEvalMetric([M.Accuracy(), Negated()])
+    whole = [M.PCC(), M.CompositeEvalMetric([M.Accuracy(), own]), SegmentationMetric(2)]
+    unknown = [two, Negated(), replaced(), VOCMApMetric()]
+    assert [counts_whole_pass(metric) for metric in (*whole, *unknown)] == [True] * 3 + [False] * 4
+    unknown += [M.Accuracy(output_names=["a"]), *whole[:2], M.CompositeEvalMetric()]
+    assert [device_metric(metric) for metric in unknown] == [None] * 8
 
 
 def test_directions() -> None:
+    assert {direction(kind.__new__(kind)) for kind in set(STOCK) - OWNED} == {"min", "max"}
     better_high = (M.Accuracy(), SegmentationMetric(2), BinaryAccuracy(), VOCMApMetric(), VOC07MApMetric())
     assert {direction(metric) for metric in better_high} == {"max"}
     assert KNOWN[f"{COCODetectionMetric.__module__}.{COCODetectionMetric.__qualname__}"][0] == "max"
@@ -76,25 +64,17 @@ def test_only_the_segmentation_metric_needs_names() -> None:
     assert names == [["pixAcc", "mIoU"], None, None]
 
 
-def test_gluoncv_is_not_imported() -> None:
-    code = "\n".join(path.read_text("utf-8") for path in Path(multifit.__file__).parent.rglob("*.py"))
-    assert not re.search(r"^\s*(import|from) gluoncv", code, re.MULTILINE)
-
-
 NAMES = {
     "top_5": M.TopKAccuracy, "top_2_accuracy": M.TopKAccuracy, "top_1": M.Accuracy,
     "cross_entropy": M.CrossEntropy, "pearson": M.PearsonCorrelation,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_that_are_valid_for_nets_of_both_libraries(name: str) -> None:
-    metric = as_metric(MetricTerm("m", MetricSpec(name), ()))
-    assert type(metric) is NAMES[name]
-    assert getattr(metric, "top_k", None) == (int(name[4]) if NAMES[name] is M.TopKAccuracy else None)
-
-
-def test_an_object_for_pytorch_nets_is_refused() -> None:
+def test_names_that_are_valid_for_nets_of_both_libraries() -> None:
+    for name, kind in NAMES.items():
+        metric = as_metric(MetricTerm("m", MetricSpec(name), ()))
+        assert type(metric) is kind
+        assert getattr(metric, "top_k", None) == (int(name[4]) if kind is M.TopKAccuracy else None)
     match = r'metrics\["m"\]: SimpleNamespace.* has no get\(\), as metrics of Gluon nets'
     with pytest.raises(SpecError, match=match):
         as_metric(MetricTerm("m", MetricSpec(SimpleNamespace(update=None, reset=None, compute=None)), ()))
@@ -109,43 +89,20 @@ class OfANet(M.EvalMetric):
         self.seen = (nd.zeros((2,)), [M.Accuracy()])
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [M.Accuracy(axis=-1, name="tokens"), M.F1(average="micro"), M.TopKAccuracy(3), M.PCC()],
-    ids=lambda metric: type(metric).__name__,
-)
-def test_a_copy_has_the_same_options_and_is_reset(metric: Any) -> None:
-    labels, outputs = nd.array([0, 1, 1]), nd.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
-    metric.update([labels], [outputs])
-    before = metric.get()
-    twin = copy_metric(metric)
-    assert type(twin) is type(metric) and twin.get_config() == metric.get_config()
-    assert twin.num_inst == 0
-    twin.update([labels], [outputs])
-    assert twin.get() == before
-    twin.update([labels], [outputs])
-    assert metric.get() == before
-
-
-def test_a_lock_is_shared_and_nothing_else() -> None:
+def test_a_lock_and_a_net_are_shared_and_nothing_else() -> None:
+    """An object that is held twice is copied once."""
     metric = SegmentationMetric(3)
     labels, outputs = nd.zeros((1, 2, 2)), nd.one_hot(nd.zeros((1, 2, 2)), 3).transpose((0, 3, 1, 2))
     metric.update([labels], [outputs])
-    inter = metric.total_inter.copy()
-    twin = copy_metric(metric)
-    assert twin.lock is metric.lock
-    assert twin.get() == (0.0, 0.0)
+    inter, twin = metric.total_inter.copy(), copy_metric(metric)
+    assert twin.lock is metric.lock and twin.get() == (0.0, 0.0)
     twin.total_inter += 1
     assert (metric.total_inter == inter).all()
-
-
-def test_a_net_is_shared_and_an_object_that_is_held_twice_is_copied_once() -> None:
     metric = OfANet(mx.gluon.nn.Dense(2))
     metric.best, metric.itself, metric.array = metric.seen[1][0], metric, metric.seen[0]
     twin = copy_metric(metric)
-    assert twin.net is metric.net
     twin.seen[0][:] = 1
-    assert metric.seen[0].sum().asscalar() == 0
+    assert twin.net is metric.net and metric.seen[0].sum().asscalar() == 0
     assert twin.best is twin.seen[1][0] is not metric.best
     assert twin.itself is twin and twin.array is twin.seen[0]
 

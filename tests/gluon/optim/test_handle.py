@@ -75,11 +75,8 @@ def test_momentum_raised_from_0_starts_with_an_empty_mean(name: str) -> None:
 def test_controls_take_effect_within_a_run() -> None:
     one = handle("sgd", TWO, learning_rate=1.0)
     before = step(one)
-    one.learning_rate = 0.125
-    after = step(one)
-    np.testing.assert_allclose(before - after, 0.125 * 2 * SLOPE, rtol=1e-5)
     one.learning_rate, one.weight_decay = 0.5, 2.0
-    np.testing.assert_allclose(step(one), after - 0.5 * (2 * SLOPE + 2.0 * after), rtol=1e-5)
+    np.testing.assert_allclose(step(one), before - 0.5 * (2 * SLOPE + 2.0 * before), rtol=1e-5)
 
 
 def test_setting_the_rate_scales_the_schedule() -> None:

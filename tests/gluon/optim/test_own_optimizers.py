@@ -57,8 +57,7 @@ def estimator_of(trainer: TrainerSpec, dtype: str = "float32", devices: Any = ON
     return MultiEstimator(net, SPEC, trainer, devices)
 
 
-@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("devices", "dtype"), [(ONE, "float64"), (TWO, "float32")])
 @pytest.mark.parametrize(("name", "decay"), [("adamw", None), ("adamw", 0.0), ("radam", 0.1), ("lion", 0.1)])
 def test_numbers_are_the_papers(name: str, decay: float | None, dtype: str, devices: Any) -> None:
     """Also while a schedule halves the rate; AdamW's own weight decay is PyTorch's, 0.01."""
@@ -93,18 +92,14 @@ def test_gradients_are_clipped_and_rescaled(name: str) -> None:
     np.testing.assert_allclose(ends, [[0.2, -0.25, 0.25], [0.2, -0.3, 1.0]], rtol=1e-5)
 
 
-@pytest.mark.parametrize("alias", [{"lr": 0.05, "wd": 0.1}, {"learning_rate": 0.05, "weight_decay": 0.1}])
-def test_names_of_pytorch_are_aliases_for_every_optimizer(alias: dict[str, float]) -> None:
-    (handle,) = estimator_of(TrainerSpec(".*", "sgd", alias)).trainers.values()
-    assert (handle.learning_rate, handle.weight_decay) == (0.05, 0.1)
-
-
-def test_a_run_resumes_under_the_other_names(tmp_path: Path) -> None:
-    for epochs, resume, options in (
-        (1, None, {"lr": 0.1, "wd": 0.2}),
-        (2, tmp_path, {"learning_rate": 0.1, "weight_decay": 0.2}),
-    ):
+def test_names_of_pytorch_are_aliases_for_every_optimizer(tmp_path: Path) -> None:
+    """A run resumes under the other names."""
+    aliases = {"lr": 0.05, "wd": 0.1}, {"learning_rate": 0.05, "weight_decay": 0.1}
+    for epochs, options in enumerate(aliases, 1):
+        (handle,) = estimator_of(TrainerSpec(".*", "sgd", options)).trainers.values()
+        assert (handle.learning_rate, handle.weight_decay) == (0.05, 0.1)
         estimator = estimator_of(TrainerSpec(".*", "adamw", options))
         handlers = [*SILENT, CheckpointHandler(tmp_path)]
+        resume = tmp_path if epochs == 2 else None
         estimator.fit(batches(), epochs=epochs, event_handlers=handlers, resume=resume)
-    assert estimator.state.epoch == 2
+        assert estimator.state.epoch == epochs

@@ -1,13 +1,12 @@
 """Trainers that do not update after every batch."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import MultiEstimator, SkipNonFinite, TerminateOnNaN, TrainerError, TrainerSpec
+from multifit import MultiEstimator, TrainerError, TrainerSpec
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO
@@ -46,11 +45,15 @@ def train_by_hand(net: Any, every: int, norm: float | None) -> None:
             body_trainer.step(len(batch[0]))
 
 
-@pytest.mark.parametrize(("every", "norm", "devices"), [(3, None, TWO), (2, 0.05, ONE)])
-def test_equals_a_loop_by_hand(every: int, norm: Any, devices: list) -> None:
-    """Clipping sees the gradients that are used."""
+@pytest.mark.parametrize(
+    ("every", "norm", "devices", "how"),
+    [(3, None, TWO, "write"), (2, 0.05, ONE, "write"), (3, None, ONE, "add")],
+)
+def test_equals_a_loop_by_hand(every: int, norm: Any, devices: list, how: str) -> None:
+    """Clipping sees the gradients that are used; gradients that the user adds up are discarded too."""
     hand, net = twins(two_heads, BATCHES[0][0])
     train_by_hand(hand, every, norm)
+    net.collect_params().setattr("grad_req", how)
     train(hybridized(net, norm is None), digit_spec(), BATCHES, devices, trainers(every, clip_norm=norm))
     assert_same_parameters(net, hand)
 
@@ -86,15 +89,6 @@ def test_a_schedule_counts_the_trainers_own_updates() -> None:
     assert estimator.learning_rates() == {"lr_body": 0.5, "lr_heads": 0.5**7}
 
 
-def test_gradients_that_the_user_adds_up_are_those_of_one_batch() -> None:
-    """A trainer that waits without accumulating discards them."""
-    nets = twins(two_heads, BATCHES[0][0])
-    for net, request in zip(nets, ("write", "add")):
-        net.collect_params().setattr("grad_req", request)
-        train(net, digit_spec(), BATCHES, ONE, trainers(3))
-    assert_same_parameters(*nets)
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -106,24 +100,6 @@ def test_wrong_rhythms_are_refused(options: Any, text: str) -> None:
     declared = {"body": TrainerSpec("body.*", "sgd", **options), "heads": TrainerSpec(HEADS)}
     with pytest.raises(TrainerError, match=text):
         MultiEstimator(two_heads(), digit_spec(), declared).fit(BATCHES, epochs=1)
-
-
-def test_handlers_that_hold_no_update_back_change_nothing() -> None:
-    """They see the gradients of the trainers that would update."""
-    seen: list[list[str]] = []
-
-    def see(estimator: Any) -> bool:
-        seen.append(list(estimator.gradients()))
-        return False
-
-    handlers = [SimpleNamespace(hold_update=see, change_gradients=see), TerminateOnNaN(), SkipNonFinite()]
-    nets = twins(two_heads, BATCHES[0][0])
-    for net, more in zip(nets, ([], handlers)):
-        estimator = MultiEstimator(net, digit_spec(), trainers(3, True))
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, *more])
-    assert_same_parameters(*nets, rtol=0, atol=0)
-    updates = [["heads"], ["heads"], ["body", "heads"]] * 2 + [["heads"], ["body", "heads"]]
-    assert seen == [names for names in updates for _ in range(2)]
 
 
 def test_sparse_gradients_cannot_be_added() -> None:

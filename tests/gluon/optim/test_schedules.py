@@ -50,12 +50,10 @@ DATA = [(np.ones((2, 2), "float32"), np.ones((2, 1), "float32"))] * 5
 @pytest.mark.parametrize(
     ("optimizer", "rate", "error"),
     [
-        ("sgd", lambda: 1 / 0, ZeroDivisionError),
-        ("rmsprop", lambda: None, TypeError),
+        ("sgd", lambda: 1 / 0, ZeroDivisionError), ("rmsprop", lambda: None, TypeError),
         ("a gluon.Trainer", lambda: np.ones(2), Exception),
     ],
-    ids=["raises", "None", "an array"],
-)
+)  # fmt: skip
 def test_an_error_of_a_schedule_names_its_trainer(optimizer: str, rate: Any, error: type) -> None:
     net, schedule = a_net(), Own(lambda update: 0.1 if update < 3 else rate())
     trainer: Any = TrainerSpec(".*", optimizer, lr_scheduler=schedule)

@@ -10,7 +10,7 @@ from multifit import CheckpointHandler, LossSpec, MultiEstimator, TaskSpec, Trai
 from multifit.utils.errors import SpecError
 
 import mxnet as mx  # isort: skip
-from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
@@ -44,48 +44,9 @@ def batches(count: int = 4) -> list[Any]:
     return [(random.randint(0, WORDS, (8, 2)), random.randn(8, 1).astype("float32")) for _ in range(count)]
 
 
-def by_hand(contexts: Any, optimizer: str, clip_norm: float | None) -> Any:
-    net = Net(contexts)
-    trainer = gluon.Trainer(net.collect_params(), optimizer, dict(OPTIMIZERS[optimizer]))
-    for x, y in batches():
-        parts = [gluon.utils.split_and_load(nd.array(a, dtype=a.dtype), contexts) for a in (x, y)]
-        with autograd.record():
-            losses = [L2(net(a), b) for a, b in zip(*parts)]
-        autograd.backward(losses)
-        if clip_norm is not None:
-            gradients = [p.list_grad()[0] for p in net.collect_params().values()]
-            gluon.utils.clip_global_norm(gradients, clip_norm * len(x))
-        trainer.step(len(x))
-    return net
-
-
 def estimator_of(net: Any, optimizer: str = "adam", contexts: Any = None, **options: Any) -> MultiEstimator:
     trainer = TrainerSpec(".*", optimizer, OPTIMIZERS[optimizer], **options)
     return MultiEstimator(net, L2, trainer, context=contexts)
-
-
-DEVICES = {"one": ONE, "two": TWO}
-TRAINED = [
-    ("adagrad", "one", "spec", None),
-    ("sgd", "two", "spec", None),
-    ("adam", "two", "trainer", None),
-    ("adam", "one", "spec", 0.05),
-]
-
-
-@pytest.mark.parametrize(("optimizer", "devices", "by", "clip_norm"), TRAINED)
-def test_trains_as_by_hand(optimizer: str, devices: str, by: str, clip_norm: float | None) -> None:
-    contexts = DEVICES[devices]
-    net = Net(contexts)
-    estimator = estimator_of(net, optimizer, contexts, clip_norm=clip_norm)
-    if by == "trainer":
-        trainer = gluon.Trainer(net.collect_params(), optimizer, dict(OPTIMIZERS[optimizer]))
-        estimator = MultiEstimator(net, L2, trainer, context=contexts)
-    estimator.check(batches())
-    before = snapshot(net)
-    estimator.fit(batches(), batches(1), epochs=1, event_handlers=SILENT)
-    assert_same_parameters(net, by_hand(contexts, optimizer, clip_norm))
-    assert all((value != before[name]).any() for name, value in snapshot(net).items())
 
 
 def test_trainers_of_their_own_are_checked_loss_by_loss() -> None:

@@ -1,7 +1,6 @@
 """FusedUpdate equals the trainer's own update, whatever changes between two batches."""
 
-from collections.abc import Callable
-from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,61 +49,12 @@ def backward(trainer: Any, step: int, skip: int | None = None) -> None:
     trainer.allreduce_grads()
 
 
-def train_twins(
-    optimizer: str,
-    options: dict[str, Any],
-    contexts: Any = ONE,
-    change: Callable[[Any, int], object] = lambda trainer, step: None,
-    skips: bool = False,
-    falls: bool = False,
-) -> tuple[Any, Any]:
-    """Train twice, once with FusedUpdate; return its trainer and the other one, whose values are equal."""
-    ours, theirs = (a_trainer(optimizer, options, contexts, falls) for _ in range(2))
-    update = FusedUpdate(ours)
-    for step in range(6):
-        for trainer in (ours, theirs):
-            backward(trainer, step, skip=step if skips and step % 2 else None)
-            change(trainer, step)
-        update()
-        theirs.update(1, ignore_stale_grad=True)
-        assert not any(data._fresh_grad for p in ours._params for data in p.list_data())
-    for a, b in zip(ours._params, theirs._params):
-        for mine, other in zip(a.list_data(), b.list_data()):
-            np.testing.assert_allclose(mine.asnumpy(), other.asnumpy(), rtol=1e-5, atol=1e-5)
-    return ours, theirs
-
-
-SGD, ADAM = {"learning_rate": 0.05, "momentum": 0.9}, {"learning_rate": 0.01}
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "options", "contexts", "falls"),
-    [
-        ("sgd", {"learning_rate": 0.05}, ONE, False),
-        ("sgd", {**SGD, "wd": 0.01, "clip_gradient": 0.5}, TWO, False),
-        ("sgd", {"learning_rate": 0.05, "momentum": -0.5}, TWO, False),
-        ("sgd", {"learning_rate": 0.05, "momentum": np.float32(0.5)}, ONE, True),
-        ("adam", {**ADAM, "beta1": 0.5, "epsilon": 1e-4, "clip_gradient": 0.1}, ONE, False),
-        ("adam", {**ADAM, "wd": 0.05}, ONE, False),
-        ("adam", {"learning_rate": 0.05}, TWO, True),
-        ("adamw", {**ADAM, "wd": 0.05}, TWO, False),
-        ("adamw", {"learning_rate": 0.05, "wd": 0.0, "clip_gradient": 0.1}, ONE, True),
-        ("rmsprop", {"learning_rate": 0.01}, ONE, False),
-    ],
-    ids=str,
-)
-def test_equals_the_trainers_own_update(
-    optimizer: str, options: dict[str, Any], contexts: Any, falls: bool
-) -> None:
-    """Also where a batch does not reach a parameter now and then."""
-    ours, theirs = train_twins(optimizer, options, contexts, skips=True, falls=falls)
-    assert ours.optimizer.num_update == theirs.optimizer.num_update
-    assert ours.optimizer._all_index_update_counts == theirs.optimizer._all_index_update_counts
-    assert ours.learning_rate == theirs.learning_rate
-
-
-def set_momentum(trainer: Any, step: int) -> None:
-    TrainerHandle("sgd", trainer).momentum = 0.9 * (step % 2)  # also to 0 and back
+OPTIONS: dict[str, dict[str, list[Any]]] = {
+    "sgd": {"momentum": [0.0, 0.9, -0.5, np.float32(0.5)]},
+    "adam": {"beta1": [0.9, 0.5], "epsilon": [1e-8, 1e-4]},
+    "adamw": {"beta1": [0.9, 0.5]},
+    "rmsprop": {"centered": [False, True]},
+}
 
 
 def set_options(trainer: Any, step: int) -> None:
@@ -117,28 +67,48 @@ def set_scale(trainer: Any, step: int) -> None:
     trainer._scale = (1.0, 0.0, 0.5)[step % 3]  # MXNet's operator for AdamW skips an update at 0
 
 
-EACH = {"sgd": SGD, "adam": ADAM, "adamw": ADAM}
-CHANGES = [*product((set_options, set_scale), EACH), (set_momentum, "sgd")]
+def set_momentum(trainer: Any, step: int) -> None:
+    if type(trainer.optimizer) is mx.optimizer.SGD:
+        TrainerHandle("sgd", trainer).momentum = 0.9 * (step % 2)  # also to 0 and back
 
 
-@pytest.mark.parametrize(("change", "optimizer"), CHANGES)
-def test_what_changes_between_batches_counts(change: Any, optimizer: str) -> None:
-    train_twins(optimizer, EACH[optimizer], change=change)
+def load_states(trainer: Any, step: int) -> None:
+    trainer.save_states(f"states {step}")
+    trainer.load_states(f"states {step}")
 
 
-@pytest.mark.parametrize("optimizer", EACH)
-def test_states_and_arrays_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
-    """Loaded states, and the arrays of a parameter whose gradients were requested anew, are used."""
+def renew_arrays(trainer: Any, step: int) -> None:
+    trainer._params[0].grad_req, trainer._params[1].grad_req = "null", "add"
+    trainer._params[0].grad_req = "write"
 
-    def change(trainer: Any, step: int) -> None:
-        if step == 2:
-            trainer.save_states(str(tmp_path / "states"))
-        if step == 4:
-            trainer.load_states(str(tmp_path / "states"))
-            trainer._params[0].grad_req, trainer._params[1].grad_req = "null", "add"
-            trainer._params[0].grad_req = "write"
 
-    train_twins(optimizer, EACH[optimizer], change=change)
+@pytest.mark.parametrize("seed", range(20))
+def test_equals_the_trainers_own_update(seed: int, tmp_path: Path, monkeypatch: Any) -> None:
+    """Of random options, where batches do not reach a parameter, and whatever changes between two of them."""
+    monkeypatch.chdir(tmp_path)
+    random, optimizer = np.random.RandomState(seed), [*OPTIONS][seed % 4]
+    given = {"learning_rate": [0.02], "wd": [0.0, 0.05], "clip_gradient": [None, 0.1], **OPTIONS[optimizer]}
+    options = {name: values[random.randint(len(values))] for name, values in given.items()}
+    contexts, falls, skips = ((ONE, TWO)[random.randint(2)], *(random.rand(2) < 0.5))
+    changes = [set_scale, set_momentum, load_states, renew_arrays, *([] if falls else [set_options])]
+    at = random.rand(6, len(changes)) < (0.2 if seed >= 8 else 0)
+    ours, theirs = (a_trainer(optimizer, options, contexts, falls) for _ in range(2))
+    update = FusedUpdate(ours)
+    for step in range(6):
+        for trainer in (ours, theirs):
+            backward(trainer, step, skip=step if skips and step % 2 else None)
+            for change, chosen in zip(changes, at[step]):
+                if chosen:
+                    change(trainer, step)
+        update()
+        theirs.update(1, ignore_stale_grad=True)
+        assert not any(data._fresh_grad for p in ours._params for data in p.list_data())
+    for a, b in zip(ours._params, theirs._params):
+        for mine, other in zip(a.list_data(), b.list_data()):
+            np.testing.assert_allclose(mine.asnumpy(), other.asnumpy(), rtol=1e-5, atol=1e-5)
+    assert ours.optimizer.num_update == theirs.optimizer.num_update
+    assert ours.optimizer._all_index_update_counts == theirs.optimizer._all_index_update_counts
+    assert ours.learning_rate == theirs.learning_rate
 
 
 class Own(mx.optimizer.SGD):

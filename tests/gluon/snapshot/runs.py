@@ -7,21 +7,9 @@ import numpy as np
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TrainerSpec
 from tests.common.nets import normed_heads
-from tests.common.specs import CE, two_head_spec
+from tests.common.specs import CE, L2, two_head_spec
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
-
-
-class BiasedL2(gluon.loss.Loss):
-    """A loss with a parameter of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(1.0, 0)
-        self.bias = self.params.get("bias", shape=(1,), init="zeros")
-
-    def hybrid_forward(self, F: Any, output: Any, label: Any, bias: Any) -> Any:
-        return F.mean(F.square(F.broadcast_add(output, bias) - label), axis=0, exclude=True)
 
 
 def distance(labels: Any, outputs: Any) -> Any:
@@ -39,7 +27,7 @@ def two_trainers() -> dict[str, TrainerSpec]:
 def make_estimator(devices: int = 1, trainers: Any = None, net: Any = None, **changes: Any) -> MultiEstimator:
     """Return an estimator of two heads on a body with dropout and BatchNorm; `changes` are the spec's."""
     declared: dict[str, Any] = {
-        "losses": {"digit": CE, "size": LossSpec(BiasedL2(), weight=0.5)},
+        "losses": {"digit": CE, "size": LossSpec(L2, weight=0.5)},
         "metrics": {
             "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
             "error": MetricSpec(distance, "size", "size"),
@@ -55,19 +43,9 @@ def make_batches(sizes: Iterable[int] = (8, 8, 8, 5, 8, 8)) -> list[tuple[np.nda
     return [(image, image[:, :3].argmax(axis=1).astype("float32"), image[:, 3:4] * 2) for image in images]
 
 
-def begin(estimator: Any) -> None:
-    """Begin a loop, whose figures may then be loaded."""
-    estimator._engine.restart()
-    estimator._batch_loop = estimator._new_loop(None)
-
-
 def train(estimator: Any, batches: list[Any], first: int = 0) -> None:
     """Train; each step has a seed of its own, counted from `first`."""
     for step, batch in enumerate(batches, first):
         estimator.state.seed, estimator.state.step = 100, step
         estimator.reseed()
         estimator.fit_batch(batch)
-
-
-def figures(estimator: Any, stage: str = "train") -> Any:
-    return estimator._session.stages[stage].figures

@@ -22,19 +22,6 @@ def stored(estimator: Any) -> Any:
     return json.loads(json.dumps(estimator._engine.snapshot.identity()))
 
 
-def test_a_run_equals_itself_before_and_after_its_first_batch() -> None:
-    estimator = make_estimator()
-    before = stored(estimator)
-    train(estimator, make_batches([8]))
-    after = stored(estimator)
-    assert after["parameters"]["body.0.weight"] == {"shape": [8, 6], "dtype": "float32"}
-    assert before["parameters"]["body.0.weight"]["shape"] == [8, 0]
-    assert differences(after, before) == differences(after, after) == []
-
-
-# ---- the spec ----------------------------------------------------------------------------------------------
-
-
 def mean(pred: Any, label: Any) -> Any:
     return (pred - label).mean()
 
@@ -60,50 +47,59 @@ def declare(**changes: Any) -> TaskSpec:
     return TaskSpec(**{**declared, "losses": losses(), "metrics": metrics(), **changes})
 
 
-EYE, TURN = 'losses["left eye"]', 'metrics["turn"]'
-TAKES = '["outputs.move", "labels.shift"]'
-MEAN, MEDIAN = '{"function": "mean"}', '{"function": "median"}'
-# what changes, and how it is shown, in the checkpoint and here
-DIFFERENCES: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"losses": losses(weight=0.25)}, f"{EYE}.weight", "0.5", "0.25"),
-    ({"losses": losses(weight=0.5 + 1e-9)}, f"{EYE}.weight", "0.5", "0.500000001"),
-    ({"losses": losses(weight=np.median)}, f"{EYE}.weight", "0.5", MEDIAN),
-    ({"losses": losses(fn=gluon.loss.L2Loss())}, f"{EYE}.fn", '"mean"', '"L2Loss"'),
-    ({"losses": losses(outputs="turn")}, f"{EYE}.takes", TAKES, TAKES.replace("move", "turn")),
-    ({"losses": losses(returns=["a", "b"])}, f"{EYE}.parts", "[]", '["a", "b"]'),
-    ({"losses": losses(returns=["a", "b"])}, f"{EYE}.minimize", "null", '"a"'),
-    ({"losses": losses(normalize_by="count")}, f"{EYE}.normalize_by", "null", '"count"'),
-    ({"metrics": metrics(mode="max")}, f"{TURN}.mode", "null", '"max"'),
-    ({"metrics": metrics(metric=mx.metric.MSE())}, f"{TURN}.metric", '"MAE"', '"MSE"'),
-    ({"metrics": metrics(stage="train")}, f"{TURN}.stages", '["train", "evaluate"]', '["train"]'),
-    ({"metrics": metrics(transform=mean)}, f"{TURN}.transform", "null", MEAN),
-    ({"metrics": metrics(names=["x"])}, f"{TURN}.names", "[]", '["x"]'),
-    ({"labels": labels(6)}, 'labels["shift"].classes', "5", "6"),
-    ({"inputs": ["image", "mask"], "unused": ["mask"]}, "inputs", '["image"]', '["image", "mask"]'),
-]  # fmt: skip
-
-
 def compare_specs(**changes: Any) -> list[str]:
     rest = {"parameters": {}, "trainers": {}, "devices": 1, "precision": "float32"}
     trees = [{"spec": spec_tree(spec), **rest} for spec in (declare(), declare(**changes))]
     return differences(*json.loads(json.dumps(trees)))
 
 
-@pytest.mark.parametrize(("changes", "field", "saved", "here"), DIFFERENCES)
-def test_every_declared_field_is_compared(changes: Any, field: str, saved: str, here: str) -> None:
-    assert f"{field}: {saved} in the checkpoint, {here} here" in compare_specs(**changes)
+EYE, TURN = 'losses["left eye"]', 'metrics["turn"]'
+TAKES = '["outputs.move", "labels.shift"]'
+MEAN, MEDIAN = '{"function": "mean"}', '{"function": "median"}'
+EARS = {name.replace("ear", "ears"): loss for name, loss in losses().items()}
+# what changes, and how it is shown
+DIFFERENCES: list[tuple[dict[str, Any], str]] = [
+    ({"losses": losses(weight=0.25)}, f"{EYE}.weight: 0.5 in the checkpoint, 0.25 here"),
+    ({"losses": losses(weight=0.5 + 1e-9)}, f"{EYE}.weight: 0.5 in the checkpoint, 0.500000001 here"),
+    ({"losses": losses(weight=np.median)}, f"{EYE}.weight: 0.5 in the checkpoint, {MEDIAN} here"),
+    ({"losses": losses(fn=gluon.loss.L2Loss())}, f'{EYE}.fn: "mean" in the checkpoint, "L2Loss" here'),
+    ({"losses": losses(outputs="turn")},
+        f"{EYE}.takes: {TAKES} in the checkpoint, {TAKES.replace('move', 'turn')} here"),
+    ({"losses": losses(returns=["a", "b"])}, f'{EYE}.parts: [] in the checkpoint, ["a", "b"] here'),
+    ({"losses": losses(returns=["a", "b"])}, f'{EYE}.minimize: null in the checkpoint, "a" here'),
+    ({"losses": losses(normalize_by="count")}, f'{EYE}.normalize_by: null in the checkpoint, "count" here'),
+    ({"losses": EARS}, 'in the checkpoint, not here (did you mean "left ears"?)'),
+    ({"losses": EARS}, 'here, not in the checkpoint (did you mean "left ear"?)'),
+    ({"metrics": metrics(mode="max")}, f'{TURN}.mode: null in the checkpoint, "max" here'),
+    ({"metrics": metrics(metric=mx.metric.MSE())}, f'{TURN}.metric: "MAE" in the checkpoint, "MSE" here'),
+    ({"metrics": metrics(stage="train")},
+        f'{TURN}.stages: ["train", "evaluate"] in the checkpoint, ["train"] here'),
+    ({"metrics": metrics(transform=mean)}, f"{TURN}.transform: null in the checkpoint, {MEAN} here"),
+    ({"metrics": metrics(names=["x"])}, f'{TURN}.names: [] in the checkpoint, ["x"] here'),
+    ({"labels": labels(6)}, 'labels["shift"].classes: 5 in the checkpoint, 6 here'),
+    ({"inputs": ["image", "mask"], "unused": ["mask"]},
+        'inputs: ["image"] in the checkpoint, ["image", "mask"] here'),
+    ({"evaluate": declare()}, 'evaluate.inputs: ["image"] here, not in the checkpoint'),
+]  # fmt: skip
 
 
-def test_specs_that_only_one_run_has() -> None:
-    evaluated = compare_specs(evaluate=declare())
-    assert 'evaluate.inputs: ["image"] here, not in the checkpoint' in evaluated
-    renamed = {name.replace("ear", "ears"): loss for name, loss in losses().items()}
-    old, new = compare_specs(losses=renamed)
-    assert old.startswith('losses["left ear"]: {"fn": "mean", ')
-    assert old.endswith('in the checkpoint, not here (did you mean "left ears"?)')
-    assert new.endswith('here, not in the checkpoint (did you mean "left ear"?)')
+@pytest.mark.parametrize(("changes", "line"), DIFFERENCES)
+def test_every_declared_field_is_compared(changes: Any, line: str) -> None:
+    assert any(each.endswith(line) for each in compare_specs(**changes))
+
+
+def test_what_does_not_count() -> None:
+    """Names and the order of losses; a first batch; a rate that was set, and the order of parameters."""
     reordered = dict(reversed(losses(weight=np.float32(0.5)).items()))
     assert compare_specs(losses=reordered, name="other", metrics=metrics()) == []
+    estimator = make_estimator()
+    before = stored(estimator)
+    train(estimator, make_batches([8]))
+    estimator.trainers["body"].learning_rate = 0.5
+    after = stored(estimator)
+    after["trainers"]["heads"]["holds"].reverse()
+    shapes = [each["parameters"]["body.0.weight"]["shape"] for each in (before, after)]
+    assert shapes == [[8, 0], [8, 6]] and differences(after, before) == []
 
 
 VALUES = [
@@ -117,14 +113,11 @@ def test_values_as_json(value: Any, expected: Any) -> None:
     assert plain(value) == expected and type(plain(value)) is type(expected)
 
 
-# ---- parameters, trainers, devices -------------------------------------------------------------------------
-
-
-def test_parameters_are_compared() -> None:
+def test_parameters_devices_and_precision_are_compared() -> None:
     net = normed_heads()
     net.digit = nn.Dense(4)
     net.body.add(nn.Dense(5))
-    estimators = make_estimator(), make_estimator(net=net)
+    estimators = make_estimator(2), make_estimator(net=net)
     for estimator in estimators:
         train(estimator, make_batches([8]))
     saved, now = map(stored, estimators)
@@ -132,15 +125,12 @@ def test_parameters_are_compared() -> None:
     assert 'parameters["digit.weight"].shape: [3, 8] in the checkpoint, [4, 5] here' in lines
     added = 'parameters["body.3.weight"]: {"shape": [5, 8], "dtype": "float32"} '
     assert f"{added}here, not in the checkpoint" in lines and f"{added}in the checkpoint, not here" in back
-    lines = differences(saved, {**saved, "parameters": {}})  # six of many are shown
-    assert lines[-1] == f"parameters: {len(saved['parameters']) - 6} more differences"
-
-
-def test_dtypes_numbers_of_axes_devices_and_precision_are_compared() -> None:
-    saved, now = stored(make_estimator(2)), {**stored(make_estimator(1)), "precision": "bfloat16"}
-    now["parameters"]["size.bias"] = {"shape": [1, 0], "dtype": "bfloat16"}
-    assert sorted(differences(saved, now)) == [
-        "devices: 2 in the checkpoint, 1 here",
+    lines = differences(saved, {**saved, "parameters": {}, "devices": 1})  # six of many are shown
+    assert f"parameters: {len(saved['parameters']) - 6} more differences" in lines
+    assert "devices: 2 in the checkpoint, 1 here" in lines
+    bias = {"size.bias": {"shape": [1, 0], "dtype": "bfloat16"}}
+    other = {**saved, "precision": "bfloat16", "parameters": {**saved["parameters"], **bias}}
+    assert sorted(differences(saved, other)) == [
         'parameters["size.bias"].dtype: "float32" in the checkpoint, "bfloat16" here',
         'parameters["size.bias"].shape: [1] in the checkpoint, [1, 0] here',
         'precision: "float32" in the checkpoint, "bfloat16" here',
@@ -154,36 +144,17 @@ def test_trainers_are_compared() -> None:
         "head": TrainerSpec("(digit|losses).*", "adam"),
     }
     saved = stored(make_estimator())
-    lines = differences(saved, stored(make_estimator(trainers=other)))
-    assert 'trainers["body"].options["learning_rate"]: 0.01 in the checkpoint, 0.02 here' in lines
-    assert 'trainers["body"].clip_norm: null in the checkpoint, 1.0 here' in lines
-    assert 'trainers["body"].every: 2 here, not in the checkpoint' in lines
-    assert 'trainers["body"].holds["size.weight"]: here, not in the checkpoint' in lines
-    old, new = (line for line in lines if line.startswith('trainers["head'))
-    assert old.endswith('in the checkpoint, not here (did you mean "head"?)')
-    assert new.endswith('here, not in the checkpoint (did you mean "heads"?)')
+    text = "\n".join(differences(saved, stored(make_estimator(trainers=other))))
+    assert 'trainers["body"].options["learning_rate"]: 0.01 in the checkpoint, 0.02 here' in text
+    assert 'trainers["body"].clip_norm: null in the checkpoint, 1.0 here' in text
+    assert 'trainers["body"].every: 2 here, not in the checkpoint' in text
+    assert 'trainers["body"].holds["size.weight"]: here, not in the checkpoint' in text
+    assert '(did you mean "head"?)' in text and '(did you mean "heads"?)' in text
     same = {**two_trainers(), "body": TrainerSpec("body.*", "sgd", {"learning_rate": 0.01})}
     assert differences(saved, stored(make_estimator(trainers=same))) == [
         'trainers["body"].optimizer: "Adam" in the checkpoint, "SGD" here',
         'trainers["body"].schedule: "FactorScheduler" in the checkpoint, null here',
     ]
-
-
-def test_options_are_compared_only_if_both_are_known() -> None:
-    """Those of an optimizer that the user built have changed since."""
-    saved = stored(make_estimator(trainers=TrainerSpec(".*", "adam", {"learning_rate": 0.3})))
-    for optimizer, same in ((mx.optimizer.Adam(learning_rate=0.1), True), ("adam", False)):
-        now = stored(make_estimator(trainers=TrainerSpec(".*", optimizer)))
-        assert (differences(saved, now) == []) == same
-
-
-def test_a_rate_set_during_the_run_and_the_order_of_parameters_do_not_matter() -> None:
-    estimator = make_estimator()
-    before = stored(estimator)
-    estimator.trainers["body"].learning_rate = 0.5
-    now = stored(estimator)
-    now["trainers"]["heads"]["holds"].reverse()
-    assert differences(before, now) == []
 
 
 def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path: Path) -> None:
@@ -192,7 +163,5 @@ def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path: Path) -> None:
     layer(mx.nd.ones((2, 4)))
     layer.export(str(tmp_path / "net"))
     files = str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
-    spec = gluon.loss.SoftmaxCrossEntropyLoss()
-    estimator = MultiEstimator(gluon.SymbolBlock.imports(*files), spec, TrainerSpec(".*"))
-    shapes = [parameter["shape"] for parameter in stored(estimator)["parameters"].values()]
-    assert sorted(shapes) == [[3], [3, 4]]
+    estimator = MultiEstimator(gluon.SymbolBlock.imports(*files), gluon.loss.SoftmaxCrossEntropyLoss())
+    assert sorted(each["shape"] for each in stored(estimator)["parameters"].values()) == [[3], [3, 4]]

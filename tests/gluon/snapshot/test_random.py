@@ -14,10 +14,6 @@ from multifit.utils.seeding import random_state, set_random_state
 import mxnet as mx  # isort: skip
 
 
-def reseed(seed: int, epoch: int, step: int) -> None:
-    Run(RunState(epoch=epoch, step=step, seed=seed)).reseed()
-
-
 def drawn() -> list[bytes]:
     devices = [mx.nd.random.uniform(shape=(4,), ctx=mx.cpu(i)).asnumpy().tobytes() for i in (0, 1)]
     return [*devices, np.random.randn(3).tobytes(), np.float64(random.gauss(0, 1)).tobytes()]
@@ -49,4 +45,4 @@ def test_the_seeds_are_the_same_in_every_version() -> None:
     Run(RunState(seed=7)).seed_epoch(2)
     assert (np.random.randint(2**31), random.randrange(2**31)) == (1403647997, 1182023559)
     with pytest.raises(ValueError, match="non-negative"):
-        reseed(-1, 0, 0)
+        Run(RunState(seed=-1)).reseed()

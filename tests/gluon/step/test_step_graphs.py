@@ -17,7 +17,7 @@ def fit(kind: str, missing: bool) -> tuple[Any, list[int]]:
     trainer = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
     estimator = MultiEstimator(sequence_net(kind), spec, trainer, context=mx.cpu())
     data = sequence_batches(kind, missing=missing)
-    history = estimator.fit(data, data, epochs=3, event_handlers=[])
+    history = estimator.fit(data, data, epochs=2, event_handlers=[])
     values = {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
     graphs = [id(graph) for graph in estimator._session.stages["train"].graphs._by_signature.values()]
     return (dict(history), values), sorted(map(graphs.count, set(graphs)))

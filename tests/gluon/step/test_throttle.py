@@ -16,12 +16,16 @@ class Array:
         self.waited += 1
 
 
-def test_only_old_batches_are_waited_for() -> None:
-    throttle, arrays = Throttle(), [[Array(), Array()] for _ in range(MAX_BATCHES + 3)]
+def test_only_old_batches_are_waited_for_and_none_that_were_cleared() -> None:
+    throttle, old = Throttle(), Array()
+    throttle.push([old])
+    throttle.clear()
+    arrays = [[Array(), Array()] for _ in range(MAX_BATCHES + 3)]
     for i, batch in enumerate(arrays):
         throttle.push(batch)
         done = max(0, i + 1 - MAX_BATCHES)
         assert [a.waited for a, _ in arrays] == [1] * done + [0] * (len(arrays) - done)
+    assert not old.waited
 
 
 @pytest.mark.parametrize(("megabytes", "limit"), [(0.01, MAX_BATCHES), (2, 32), (500, MIN_BATCHES)])
@@ -32,12 +36,3 @@ def test_few_large_batches_may_be_pending(megabytes: float, limit: int) -> None:
     assert throttle.limit == limit and limit * size * 4 <= max(MAX_BYTES, MIN_BATCHES * size * 4)
     throttle.fit_to([Array()])
     assert throttle.limit == limit  # the largest batch counts
-
-
-def test_cleared_batches_are_not_waited_for() -> None:
-    throttle, old = Throttle(), Array()
-    throttle.push([old])
-    throttle.clear()
-    for _ in range(MAX_BATCHES + 1):
-        throttle.push([Array()])
-    assert not old.waited
