@@ -21,7 +21,7 @@ CE, BCE, KL, L2 = (
 
 # ---- channels last -----------------------------------------------------------------------------------------
 
-WAY_OUT = "images are (N, C, H, W): give them ToTensor() of gluon.data.vision.transforms, or transpose("
+WAY_OUT = "images are (N, C, H, W): give the dataset the ToTensor() of gluon.data.vision.transforms or"
 
 
 def check_images(*blocks: Any, channels: int = 3) -> list[str]:

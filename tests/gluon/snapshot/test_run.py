@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit.estimator.fit_loop import FitLoop
 from tests.api.resume_runs import values
 from tests.common.grids import TWO
 from tests.common.nets import hybridized, normed_heads
@@ -28,7 +29,7 @@ def figures(estimator: Any, stage: str = "train") -> Any:
 def begin(estimator: Any) -> None:
     """Begin a loop, whose figures may then be loaded."""
     estimator._engine.restart()
-    estimator._batch_loop = estimator._new_loop(None)
+    estimator._batch_loop = FitLoop(*estimator._loop_parts)
 
 
 # ---- a whole run -------------------------------------------------------------------------------------------
