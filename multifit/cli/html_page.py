@@ -38,10 +38,12 @@ def write_report(runs: PathLike | Sequence[PathLike], path: PathLike | None = No
     """Write an HTML page about a run or several, as ``multifit report`` does, and return its path.
 
     `runs` are folders that ``fit(output=...)`` or ``multifit train`` has written; `path` defaults to
-    ``report.html`` in the first of them. Raises ValueError if a folder is not that of a run.
+    ``report.html`` in the first of them. Raises ValueError if a folder is no run, or there is none.
     """
     listed = [runs] if isinstance(runs, (str, os.PathLike)) else runs
     folders = [Path(run) for run in listed]
+    if not folders:
+        raise ValueError("runs is empty; give the folder of a run, or those of several")
     target = folders[0] / "report.html" if path is None else Path(path)
     atomic_write(target, page([read_run(folder) for folder in folders]))
     return target
