@@ -193,10 +193,10 @@ _BROADCAST: dict[str, Callable[..., Any]] = {
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"broadcast_{name}": function for name, function in _BROADCAST.items()},
-    **{f"_{name}": function for name, function in _BROADCAST.items()},
-    **{f"elemwise_{name}": _BROADCAST[name] for name in ("add", "sub", "mul", "div")},
-    "_plus": torch.add,
-    "_minus": torch.sub,
+    **{
+        f"elemwise_{name}" if name in ("add", "sub", "mul", "div") else f"_{name}": function
+        for name, function in _BROADCAST.items()
+    },
     "_grad_add": torch.add,
     "add_n": add_n,
     "where": where,
