@@ -49,7 +49,8 @@ def estimator_of(kind: str = "hybridized", engine: str = "torch", **options: Any
 class Run:
     """A training: a net in `dtype`, its spec and trainers, and what `fit` gets.
 
-    By default, it is validated with the data that it is trained with, and predicts them.
+    The trainers may be a function of the net. By default, the data are also those that it is validated with
+    and predicts.
     """
 
     net: Callable[[], Any] = lambda: net_of("float64")
@@ -68,7 +69,8 @@ class Run:
         net = self.net()
         net.cast(self.dtype)
         net.hybridize()
-        return MultiEstimator(net, self.spec(), deepcopy(self.trainers), engine=engine, **self.options)
+        trainers = self.trainers(net) if callable(self.trainers) else deepcopy(self.trainers)
+        return MultiEstimator(net, self.spec(), trainers, engine=engine, **self.options)
 
     def results(self, engine: str, folder: Path) -> tuple[dict[str, Any], ...]:
         """Return history, figures, predictions and parameters, and what handlers have `seen`."""

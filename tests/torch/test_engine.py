@@ -107,6 +107,19 @@ def scaled() -> TaskSpec:
     return spec(size=LossSpec(Scaled(), "size", "size", weight=0.7))()
 
 
+def with_forward() -> TaskSpec:
+    """A forward function, and another one for evaluations, which cannot be traced."""
+
+    def forward(net: Any, slots: Any) -> Any:
+        digit, size = net(slots["image"] * 2)
+        return digit - net(slots["image"])[0], size
+
+    def evaluating(net: Any, slots: Any) -> Any:
+        return forward(net, {"image": slots["image"] if slots["image"].asnumpy().any() else None})
+
+    return two_head_spec(forward=forward, evaluate=two_head_spec(forward=evaluating))
+
+
 def of_pixels() -> TaskSpec:
     """A segmentation whose single pixels, or samples, may be missing, and with the weights of others."""
     losses = {
@@ -224,6 +237,7 @@ OWN_OPTIMIZERS = {
     "digit": TrainerSpec("digit.*", "radam", {"lr": 0.02, "weight_decay": 0.1}, every=2, accumulate=True),
     "size": TrainerSpec("size.*", "lion", {"lr": 0.002, "weight_decay": 0.1}),
 }
+IN_OPTIONS = {"lr_scheduler": mx.lr_scheduler.MultiFactorScheduler([2, 9], 0.1), "learning_rate": 0.05}
 SPARE = {"called": TrainerSpec("(?!spare).*", "adam"), "spare": TrainerSpec("spare.*", "adam")}
 TWO = {"body": TrainerSpec("body.*", "sgd"), "heads": TrainerSpec("(digit|size).*", "adam")}
 LOADERS = {
@@ -231,6 +245,39 @@ LOADERS = {
     "size": in_batches([ARRAYS["image"][24:], ARRAYS["size"][24:]]),
 }
 PAIRS = [tuple(RANDOM.randn(n, width) for width in (3, 4)) for n in (6, 6, 5, 1)]
+
+
+def updated(optimizer: str, **options: Any) -> Callable[[Any], Any]:
+    """Return a function that makes a `gluon.Trainer`, which has updated the net three times."""
+
+    def make(net: Any) -> Any:
+        trainer = mx.gluon.Trainer(net.collect_params(), optimizer, options, update_on_kvstore=False)
+        for image, *_ in BATCHES[:3]:
+            with mx.autograd.record():
+                loss = sum((output**2).mean() for output in net(mx.nd.array(image, dtype="float64")))
+            loss.backward()
+            trainer.step(1)
+        return trainer
+
+    return make
+
+
+def counted(net: Any) -> TrainerSpec:
+    """Return an optimizer that was used before."""
+    optimizer = mx.optimizer.Adam(learning_rate=0.02)
+    optimizer._update_count(list(range(6)))
+    return TrainerSpec(net, optimizer)
+
+
+def by_blocks(net: Any) -> dict[str, TrainerSpec]:
+    heads = net.collect_params("digit.*|size.*")
+    return {"body": TrainerSpec(net.body, "adam"), "heads": TrainerSpec(heads, "sgd")}
+
+
+def with_multipliers() -> Any:
+    net = net_of("float64")
+    net.body.weight.lr_mult, net.body.bias.wd_mult, net.digit.weight.wd_mult = 0.5, 0.0, 2.0
+    return net
 
 
 def adversaries(**options: Any) -> dict[str, TrainerSpec]:
@@ -450,9 +497,18 @@ RUNS = {
     "running statistics": NO_DROPOUT,
     "clip_norm": Run(trainers=TrainerSpec(".*", "sgd", {"momentum": 0.9}, clip_norm=0.1)),
     "a schedule": Run(NORMED, trainers=scheduled("nag", 0.1, momentum=0.9)),
+    "a schedule in the options": Run(trainers=TrainerSpec(".*", "adam", IN_OPTIONS)),
     "several trainers": Run(trainers=SEVERAL),
+    "trainers of blocks and parameters": Run(trainers=by_blocks),
+    "the default trainer": Run(trainers=None),
+    "multipliers of rates and decays": Run(with_multipliers, trainers=TrainerSpec(".*", "sgd", MOMENTUM)),
+    "a gluon.Trainer that has updated": Run(trainers=updated("adam", learning_rate=0.02)),
+    "a gluon.Trainer with momentum": Run(trainers=updated("sgd", momentum=0.9)),
+    "an optimizer that has counted": Run(trainers=counted),
     "own optimizers": Run(trainers=OWN_OPTIMIZERS),
     "gradients that add up": Run(options={"accumulate": 2}),
+    "a forward function": Run(spec=with_forward),
+    "a net in float32": replace(NO_DROPOUT, dtype="float32"),
     "one task": Run(spec=lambda: two_head_spec().only("digit"), trainers=SEVERAL),
     "missing pixels": Run(lambda: nn.Conv2D(3, 3, padding=1), of_pixels, data=pixels()),
     "missing values, one-hot labels": Run(spec=answers, data=answered()),

@@ -69,6 +69,22 @@ def test_the_net_has_the_values_between_sessions_and_within(tmp_path: Path) -> N
         odd.load(tmp_path)
 
 
+def test_what_changes_in_the_net_counts() -> None:
+    """Which are the values and requests of its parameters, but no new parameters; trainers are left alone."""
+    estimator = estimator_of()
+    net, trainer = estimator.net, mx.gluon.Trainer(estimator.net.collect_params(), "adam")
+    net.size.bias.grad_req = "null"
+    other = MultiEstimator(net, two_head_spec(), trainer, engine="torch")
+    before = values_of(net)
+    for each in (estimator, other):
+        each.fit(BATCHES, epochs=1, event_handlers=[])
+    changed = {name for name, value in values_of(net).items() if (value != before[name]).any()}
+    assert changed == set(before) - {"size.bias"} and trainer.optimizer.num_update == 0
+    net.more = mx.gluon.nn.Dense(2)
+    with pytest.raises(SpecError, match="it has other parameters than when the estimator was made; added"):
+        estimator.predict(BATCHES)
+
+
 def test_two_fits_with_a_seed_are_equal() -> None:
     def run(seed: int) -> Any:
         made = estimator_of("dropout")

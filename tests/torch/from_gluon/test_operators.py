@@ -75,8 +75,8 @@ FLOAT32 = 1e-6  # a tolerance for what MXNet computes, with gradients or constan
 
 ANYWHERE = (
     "abs arctan arcsinh ceil cos cosh exp expm1 fix floor identity logical_not negative ones_like relu "
-    "sigmoid sign sin sinh square stop_gradient tan tanh trunc zeros_like smooth_l1 Flatten shape_array size_array "
-    "_contrib_div_sqrt_dim"
+    "sigmoid sign sin sinh square stop_gradient tan tanh trunc zeros_like smooth_l1 Flatten "
+    "shape_array size_array _contrib_div_sqrt_dim"
 )
 ABOVE_1 = "log log10 log1p log2 reciprocal rsqrt sqrt arccosh"
 ARITHMETIC = ["add", "sub", "mul", "div", "mod", "power", "maximum", "minimum"]
