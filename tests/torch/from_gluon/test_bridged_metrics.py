@@ -1,20 +1,13 @@
-"""Metrics of MXNet on tensors, beyond those of `tests.common.whole_pass`: names, options, the user's own."""
+"""Metrics of MXNet on torch, beyond those of `tests.common.whole_pass`: names, options, the user's own."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from multifit import MetricSpec, TaskSpec
-from multifit.engines.scale import Scale
+from multifit import MetricSpec, MultiEstimator, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.metrics import BinaryAccuracy
-from multifit.torch.batch import Batch
-from multifit.torch.figures import StageFigures
-from multifit.torch.stage_metric import declared_metrics
-from multifit.torch.step import StepResult
-from tests.torch.from_gluon.bridges import bridged
 
 from gluoncv.utils.metrics.segmentation import SegmentationMetric  # isort: skip
 
@@ -45,12 +38,6 @@ class Largest(metric.EvalMetric):
     def get(self) -> Any:
         return ["error", "updates"], [self.found, self.updates]
 
-    def state_dict(self) -> Any:
-        return {"found": self.found, "updates": self.updates}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.found, self.updates = state["found"], state["updates"]
-
 
 class OutputsFirst(Largest):
     """The same, which takes the outputs first."""
@@ -63,36 +50,13 @@ class Own(metric.MAE):
     """A metric of MXNet's with another name."""
 
 
-class Plain(metric.EvalMetric):
-    """A metric without states."""
-
-    def update(self, labels: Any, preds: Any) -> None:
-        """Measure nothing."""
-
-
-class Stage:
-    """What the bridge makes of a metric, and its figures."""
-
-    def __init__(self, given: Any, **spec: Any) -> None:
-        metrics = {"m": MetricSpec(given, "y", "y", **spec)}
-        setup, _ = bridged(mx.gluon.nn.Dense(2), TaskSpec(outputs=["y"], labels=["y"], metrics=metrics))
-        self.spec = setup.spec
-        self.figures = StageFigures(self.spec, declared_metrics(self.spec)["evaluate"], stage="evaluate")
-        self.metrics = self.figures.metrics
-
-    def add(self, labels: np.ndarray, outputs: np.ndarray) -> None:
-        batch = Batch(raw=None, samples=len(labels), slots={"y": torch.from_numpy(labels)})
-        batch.total = len(labels)
-        result = StepResult(self.spec, batch, {"y": torch.from_numpy(outputs)}, scale=Scale({}, {}, {}))
-        self.figures.add(result)
-
-
 def figures(given: Any, labels: np.ndarray, outputs: np.ndarray, **spec: Any) -> dict[str, float]:
-    """Return the figures of a pass in three batches."""
-    stage, count = Stage(given, **spec), len(labels)
-    for rows in (slice(0, 1), slice(1, count // 2), slice(count // 2, count)):
-        stage.add(labels[rows], outputs[rows])
-    return stage.figures.read()
+    """Return the figures of a pass in three batches, of a net that returns its input."""
+    metrics = {"m": MetricSpec(given, "y", "y", **spec)}
+    declared = TaskSpec(inputs=["x"], outputs=["y"], labels=["y"], metrics=metrics, losses={})
+    net = mx.gluon.nn.HybridLambda(lambda F, x: F.identity(x))
+    data = [(outputs[rows], labels[rows]) for rows in (slice(0, 1), slice(1, 2), slice(2, N))]
+    return dict(MultiEstimator(net, declared, engine="torch").evaluate(data, event_handlers=[]))
 
 
 COLUMN = CLASSES.reshape(N, 1), SCORES.reshape(N, 1, 3)
@@ -141,23 +105,6 @@ def test_figures_have_their_names(name: str) -> None:
     assert list(found) == list(expected) and found == pytest.approx(expected, rel=1e-5)
 
 
-def test_names_that_mxnet_lacks_are_those_of_tensors() -> None:
-    assert Stage("mean_iou").spec.metrics["m"].metric == "mean_iou"
-
-
-def test_a_metric_of_the_users_own_is_copied_and_has_its_states() -> None:
-    mine = Largest()
-    stage, again = Stage(mine), Stage(mine)
-    stage.add(TRUTH, NUMBERS)
-    again.figures.load(stage.figures.state())
-    assert again.figures.read()["m.updates"] == 1
-    (first,) = stage.metrics
-    assert first.fork().metric.metric is not first.metric.metric and first.direction is None
-    with pytest.raises(AttributeError):
-        _ = first.metric.nothing
-    assert not hasattr(Stage(Plain("plain")).metrics[0].metric, "state_dict")
-
-
 def traced(output: Any, label: Any) -> Any:
     return label, output.slice_axis(axis=1, begin=0, end=2)
 
@@ -173,10 +120,11 @@ def mean_error(labels: Any, outputs: Any) -> float:
 @pytest.mark.parametrize("transform", [traced, by_numbers])
 @pytest.mark.parametrize("given", [metric.MAE(), mean_error, Largest()], ids=["MAE", "function", "own"])
 def test_transforms_are_traced_or_run_with_mxnet(given: Any, transform: Any) -> None:
-    outputs = np.concatenate([NUMBERS, NUMBERS], axis=1)
-    stage = Stage(given, transform=transform)
-    stage.add(TRUTH, outputs)
+    found = figures(given, TRUTH, np.concatenate([NUMBERS, NUMBERS], axis=1), transform=transform)
     expected = ERROR.max() if isinstance(given, Largest) else ERROR.mean()
-    assert next(iter(stage.figures.read().values())) == pytest.approx(expected, rel=1e-5)
-    if not isinstance(given, Largest):
-        assert stage.metrics[0].term.spec.transform._is_traced == (transform is traced)
+    assert next(iter(found.values())) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_name_that_mxnet_lacks() -> None:
+    of_gluoncv = figures(SegmentationMetric(3), PIXELS, MAPS)
+    assert figures("mean_iou", PIXELS, MAPS)["m"] == pytest.approx(of_gluoncv["m.mIoU"], rel=1e-5)
