@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.common.data import in_batches, two_head_arrays
 from tests.common.handlers import CutsPower, PowerCut
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import two_head_spec
-from tests.torch.fits import assert_close
+from tests.torch.fits import TOLERANCE, assert_close, assert_engines_agree
 
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
 RHYTHMS = {
@@ -84,6 +84,16 @@ class Run:
         predicted = estimator.predict(self.data if self.inputs is None else self.inputs, **axis)
         seen = [each for handler in handlers for each in getattr(handler, "seen", ())]
         return dict(history), figures, predicted, estimator.values(), *seen
+
+
+def handled(*handlers: Any, of: Run | None = None, **fields: Any) -> Run:
+    """Return a run, by default of a plain net, with new handlers."""
+    return replace(of or Run(), handlers=lambda folder: [each() for each in handlers], **fields)
+
+
+def assert_is_mxnets(run: Run, folder: Path) -> None:
+    tolerance = 1e-5 if run.dtype == "float32" else TOLERANCE
+    assert_engines_agree(lambda engine: run.results(engine, folder), tolerance)
 
 
 def assert_equal(one: dict[str, Any], other: dict[str, Any], tolerance: float = 0.0) -> None:

@@ -1,10 +1,10 @@
 """One table of trainings: on torch, their figures, predictions and parameters are MXNet's, in float64.
 
-What makes a float64 net train otherwise belongs here: losses, trainers, handlers, loaders, frozen parameters.
+What makes a float64 net train otherwise belongs here: losses, trainers, loaders, frozen parameters. What
+handlers change is in `test_handlers.py`.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,20 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CutMix,
-    Freeze,
-    LabelSmoothing,
-    LabelSpec,
-    LossSpec,
-    MetricSpec,
-    MixUp,
-    SkipNonFinite,
-    TaskSpec,
-    TerminateOnNaN,
-    TrainerSpec,
-    WeightAveraging,
-)
+from multifit import Freeze, LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.balance import FAMO, MGDA, UPGrad
 from multifit.gluon.compat import mx
 from multifit.losses import SegmentationCELoss
@@ -38,8 +25,7 @@ from tests.common.nets import TWO_HEADS, Heads, hybridized, normed_heads, sequen
 from tests.common.specs import CE, L2, two_head_spec
 from tests.numerics import test_casts as casts
 from tests.numerics import test_ssd_loss as ssd
-from tests.torch.fits import assert_engines_agree
-from tests.torch.runs import ARRAYS, BATCHES, RHYTHMS, Run, net_of
+from tests.torch.runs import ARRAYS, BATCHES, Run, assert_is_mxnets, handled, net_of
 
 nn = mx.gluon.nn
 RANDOM = np.random.RandomState(1)
@@ -66,17 +52,6 @@ def with_spare_layer() -> Any:
     net.spare = nn.Dense(2, in_units=3)
     net.spare.initialize(mx.init.Xavier())
     return net
-
-
-class Parameter(mx.gluon.HybridBlock):
-    """A scale for each of three columns, which it also returns: as it is, and as a view."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = self.params.get("scale", shape=(1, 3), init="ones")
-
-    def hybrid_forward(self, F: Any, x: Any, scale: Any) -> Any:
-        return F.broadcast_mul(x, scale), F.identity(scale), F.reshape(scale, (3,))
 
 
 # ---- Losses and specs
@@ -186,11 +161,6 @@ def normalized() -> TaskSpec:
     return two_head_spec(losses={"digit": by, "size": L2}, metrics=metrics)
 
 
-def columns() -> TaskSpec:
-    names, losses = ["y", "scale", "flat"], {"y": LossSpec(L2, "y", "y")}
-    return TaskSpec(inputs=["x"], outputs=names, labels=["y"], losses=losses, unused=names[1:])
-
-
 def unbound() -> TaskSpec:
     """A loss that reaches all trainers, beside those that are bound to one."""
     penalty = hybridized(nn.HybridLambda(lambda F, score: 0.1 * score**2))
@@ -297,151 +267,6 @@ class InPlace:
             yield tuple(self._arrays)
 
 
-# ---- Handlers
-
-
-def value(estimator: Any, name: str) -> Any:
-    """Return a parameter's values, through which gradients pass."""
-    parameter = estimator.parameters[name]
-    return parameter.data() if isinstance(parameter, mx.gluon.Parameter) else parameter
-
-
-def scale(estimator: Any, factor: float) -> None:
-    estimator.set_values({name: each * factor for name, each in estimator.values().items()})
-
-
-class Penalty:
-    """Adds the squares of an output, of a loss and of a parameter to the objective."""
-
-    def change_objective(self, estimator: Any, objectives: Any, pred: Any, loss: Any, label: Any) -> Any:
-        (size,), (digit,), (true,) = pred["size"], loss["digit"], label["size"]
-        weight = value(estimator, "body.weight")
-        return [*objectives, 0.01 * ((size**2).sum() + (digit**2).sum() + (weight**2).sum() + true.sum())]
-
-
-class InPlaceOf:
-    """Replaces the objective by a loss of its own of one head: the other gets gradients of 0."""
-
-    def change_objective(self, estimator: Any, objectives: Any, pred: Any, label: Any) -> Any:
-        ((output,), (true,)) = pred["size"], label["size"]
-        return [((output - true.reshape(output.shape)) ** 2).mean()]
-
-
-class Double:
-    """Doubles an output, and adds what depends on a parameter and on an input."""
-
-    def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
-        bias = value(estimator, "size.bias").sum()
-        shifted = outputs["digit"] + slots["image"].mean(axis=1, keepdims=True)
-        return {"size": outputs["size"] * 2 + 0.1 * bias, "digit": shifted}
-
-
-class DoubleState:
-    """Doubles the logits, and the state that the next batch begins with; adds what the batch began with."""
-
-    def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
-        return {"logits": outputs["logits"] * 2, "hidden": outputs["hidden"] * 2 + slots["hidden"]}
-
-
-class Constant:
-    """Replaces an output by numbers."""
-
-    def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
-        return {"digit": (outputs["digit"] * 0 + 1).detach()}
-
-
-class Halve:
-    """Halves the inputs, and the gradients of the biases; decays the others."""
-
-    def change_batch(self, estimator: Any, slots: Any) -> Any:
-        return {"image": slots["image"] / 2}
-
-    def change_gradients(self, estimator: Any) -> None:
-        for of in estimator.gradients().values():
-            for name, (gradient,) in of.items():
-                if name.endswith("bias"):
-                    gradient *= 0.5
-                else:
-                    gradient += 0.1 * value(estimator, name).detach()
-
-
-class SkipThird:
-    """Holds the update back after every third batch."""
-
-    def hold_update(self, estimator: Any, loss: Any) -> bool:
-        assert all(estimator.arrays.numpy(array).all() for arrays in loss.values() for array in arrays)
-        return estimator.state.step % 3 == 2
-
-
-class Around:
-    """Trains on halved values, and doubles what comes of it; keeps values small after each epoch."""
-
-    @contextmanager
-    def around_step(self, estimator: Any) -> Iterator[None]:
-        scale(estimator, 0.5)
-        yield
-        scale(estimator, 2.0)
-
-    def epoch_end(self, estimator: Any) -> None:
-        estimator.set_values({"body.weight": np.clip(estimator.values()["body.weight"], -0.3, 0.3)})
-
-
-class Momenta:
-    """Raises the momentum from 0, which begins anew, and sets rates."""
-
-    def batch_begin(self, estimator: Any) -> None:
-        for trainer in estimator.trainers.values():
-            trainer.momentum = (0.0, 0.9, 0.5, 0.0, 0.9)[estimator.state.step % 5]
-            trainer.learning_rate = 0.05
-
-
-class States:
-    """Saves the trainers' states after the first epoch, and loads them after the second."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._saved = folder, False
-
-    def epoch_end(self, estimator: Any) -> None:
-        for name, trainer in estimator.trainers.items():
-            (trainer.load_states if self._saved else trainer.save_states)(str(self._folder / name))
-        self._saved = True
-
-
-class HoldsWithDigit:
-    """Holds the update back of each batch that has the loss "digit"."""
-
-    def hold_update(self, estimator: Any, loss: Any) -> bool:
-        return loss["digit"][0] is not None
-
-
-class SeesGradients:
-    """Sees the gradients of the trainers that move, and the outputs."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, np.ndarray]] = []
-
-    def change_gradients(self, estimator: Any) -> None:
-        numpy = estimator.arrays.numpy
-        for trainer, of in estimator.gradients().items():
-            self.seen.append({f"{trainer} {name}": numpy(gradient) for name, (gradient,) in of.items()})
-
-    def batch_end(self, estimator: Any, pred: Any) -> None:
-        self.seen.append({name: estimator.arrays.numpy(array) for name, (array,) in pred.items()})
-
-
-class SeesFigures:
-    """Sees the figures after each batch, of which some have no sample yet."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, float]] = []
-
-    def batch_end(self, estimator: Any) -> None:
-        self.seen.append(estimator.figures("train"))
-
-    def evaluate_batch_end(self, estimator: Any) -> None:
-        self.seen.append(estimator.figures("evaluate"))
-
-
 class Freezes:
     """Freezes the parameters that match a pattern, and unfreezes all others, when some steps begin."""
 
@@ -470,13 +295,8 @@ TURNS = Run(NORMED, trainers=TrainerSpec(".*", "sgd", MOMENTUM), data=LOADERS, i
 MULTIBOX = Run(ssd.tiny_ssd, ssd.multibox, data=ssd.scenes([8, 8, 8, 8, 5], True))
 
 
-def handled(*handlers: Any, **fields: Any) -> Run:
-    """Return a run with new handlers."""
-    return Run(handlers=lambda folder: [each() for each in handlers], **fields)
-
-
 def frozen(*handlers: Any, **fields: Any) -> Run:
-    return replace(NO_DROPOUT, handlers=lambda folder: [each() for each in handlers], **fields)
+    return handled(*handlers, of=NO_DROPOUT, **fields)
 
 
 def turns(sampling: Any, spec: Any = two_head_spec, **fields: Any) -> Run:
@@ -557,7 +377,6 @@ RUNS = {
     "carried state, gradients of tasks": replace(
         WORDS, spec=next_words, options={"balance": UPGrad(on="parameters")}
     ),
-    "carried state, changed outputs": replace(WORDS, handlers=lambda folder: [DoubleState()]),
     "carried state, a metric on the host": replace(WORDS, spec=carried_metric),
     "carried state in arrays that change": replace(
         WORDS,
@@ -570,35 +389,10 @@ RUNS = {
     "missing labels": turns(RoundRobin(), missing),
     "normalizers, and a metric on the host": turns(RoundRobin(), normalized),
     "together": turns(Together(), missing),
-    "loaders, held updates": turns(RoundRobin(), handlers=lambda folder: [HoldsWithDigit()]),
-    "loaders, figures of batches": turns(RoundRobin(), normalized, handlers=lambda folder: [SeesFigures()]),
     "sets for validation": Run(spec=normalized, val_data={"few": BATCHES[:1], "many": BATCHES}),
-    "gradients that are seen": handled(SeesGradients, trainers=RHYTHMS),
-    "an output that is a parameter": handled(
-        SeesGradients, net=Parameter, spec=columns, data=[(np.ones((2, 3)), np.zeros((2, 3)))] * 4
-    ),
-    "MixUp": handled(lambda: MixUp(alpha=0.8)),
-    "MixUp of a loss with parameters": handled(lambda: MixUp(random=3), spec=scaled),
-    "CutMix": handled(CutMix, data=[(x.reshape((-1, 1, 2, 3)), *labels) for x, *labels in BATCHES]),
-    "LabelSmoothing": handled(lambda: LabelSmoothing(0.2), spec=normalized),
-    "MixUp, smoothing, penalty": handled(MixUp, LabelSmoothing, Penalty, options={"accumulate": 2}),
-    "another objective": handled(InPlaceOf),
-    "outputs and objective": handled(Double, Penalty, MixUp, spec=scaled),
-    "a constant output": handled(Constant),
-    "batch and gradients": handled(Halve, trainers=RHYTHMS),
-    "held updates": handled(SkipThird, trainers=RHYTHMS),
-    "averages of batches": handled(lambda: WeightAveraging("ema", decay=0.8)),
-    "averages of epochs": handled(lambda: WeightAveraging("swa")),
-    "finite": handled(SkipNonFinite, TerminateOnNaN),
-    "values that are set": handled(Around),
-    "states": Run(trainers=RHYTHMS, handlers=lambda folder: [States(folder)]),
-    "momenta of sgd": handled(Momenta, trainers=TrainerSpec(".*", "sgd", {**MOMENTUM, "momentum": 0.0})),
-    "momenta of nag": handled(Momenta, trainers=TrainerSpec(".*", "nag", {**MOMENTUM, "momentum": 0.0})),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_training_is_that_of_mxnet(name: str, tmp_path: Path) -> None:
-    run = RUNS[name]
-    tolerance = 1e-5 if run.dtype == "float32" else 5e-7
-    assert_engines_agree(lambda engine: run.results(engine, tmp_path), tolerance)
+    assert_is_mxnets(RUNS[name], tmp_path)

@@ -15,7 +15,7 @@ from tests.common import whole_pass
 from tests.common.data import two_head_arrays
 from tests.common.nets import normed_heads
 from tests.common.specs import two_head_spec
-from tests.torch.runs import RHYTHMS, Run, assert_resumes, net_of
+from tests.torch.runs import RHYTHMS, Run, assert_resumes, handled, net_of
 from tests.torch.test_engine import BOUND, LOADERS, OWN_OPTIMIZERS, SEVERAL, WORDS, scheduled
 
 DROPOUT = Run(normed_heads, dtype="float32")
@@ -46,7 +46,7 @@ def measured() -> Any:
 
 
 def dropout(stop: int, *handlers: Any, **fields: Any) -> tuple[Run, int]:
-    return replace(DROPOUT, handlers=lambda folder: [each() for each in handlers], **fields), stop
+    return handled(*handlers, of=DROPOUT, **fields), stop
 
 
 RUNS: dict[str, tuple[Run, int]] = {

@@ -226,7 +226,6 @@ SHAPES = [
 
 PLACES = np.random.RandomState(0).randint(-6, 9, 5).astype("float64")
 HOT = {"on_value": 0.9, "off_value": 0.1, "dtype": "float64"}  # float32 has neither number
-MODES = {"mode": ["clip", "wrap"]}
 INDEXING = [
     *rows(lambda x: S.zeros((2, 3), dtype="float64") + x, [normal(2, 3)]),
     *rows(lambda x: S.ones((2, 3), dtype="float64") + x, [normal(2, 3)]),
@@ -235,9 +234,9 @@ INDEXING = [
     *rows(lambda x: S.Group([S.arange(2, 9, 1.5, repeat=2, dtype="int32"), x]), [X], constant=(0,)),
     *rows("_contrib_arange_like", [X], *grid(start=[2], step=[0.5], axis=[None, 1])),
     *rows("_contrib_arange_like", [X], {"axis": 1, "repeat": 2}),
-    *rows("pick", [normal(4, 5), PLACES], *grid(axis=[0], keepdims=BOOL, **MODES), constant=(1,)),
-    *rows("pick", [normal(4, 5), PLACES[:4]], *grid(axis=[1, -1], keepdims=BOOL, **MODES), constant=(1,)),
-    *rows("take", [normal(4, 5), PLACES[None]], *grid(axis=[0, 1, -1], **MODES), constant=(1,)),
+    *rows("pick", [normal(4, 5), PLACES], *grid(axis=[0], keepdims=BOOL), constant=(1,)),
+    *rows("pick", [normal(4, 5), PLACES[:4]], *grid(axis=[1, -1], keepdims=BOOL), constant=(1,)),
+    *rows("take", [normal(4, 5), PLACES[None]], *grid(axis=[0, 1, -1], mode=["clip"]), constant=(1,)),
     *rows("gather_nd", [X, np.array([[0.0, 2, 1], [3, 0, 0]])], constant=(1,)),
     *rows("gather_nd", [X, np.array([[0.0, 2, 1]])], constant=(1,)),
     *rows("_backward_gather_nd", [normal(3), np.zeros((2, 3))], {"shape": (3, 4)}, constant=(1,)),
@@ -453,7 +452,7 @@ LOW, LENGTH = RANDOM.rand(2, 5, 2)
 STDS = {"std0": [0.125], "std1": [0.25], "std2": [0.5], "std3": [0.5]}
 NMS = {
     "overlap_thresh": [0.1, 0.3, 0.5], "valid_thresh": [0.0, 0.3], "topk": [-1, 5, 100],
-    "force_suppress": BOOL, "id_index": [-1, 0], "background_id": [-1, 0],
+    "force_suppress": BOOL, "id_index": [-1, 0],
 }  # fmt: skip
 POOLS = {"pooled_size": [(3, 2)], "spatial_scale": [0.5], "sample_ratio": [1, 2, 3, 5], "aligned": BOOL}
 INSIDE = regions(LOW * 8, LENGTH * 6)

@@ -81,10 +81,7 @@ def compare(x: Tensor, y: Tensor, *, operator: str) -> Tensor:
 
 def add_n(*xs: Tensor) -> Tensor:
     """Return the sum of tensors, added in their order."""
-    total = xs[0]
-    for x in xs[1:]:
-        total = total + x
-    return total
+    return sum(xs[1:], xs[0])
 
 
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
