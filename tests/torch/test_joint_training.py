@@ -50,13 +50,10 @@ def normalized(world: World) -> tuple[MultiEstimator, Any]:
 def test_ranks_share_parameters_and_running_statistics(first: str) -> None:
     def run(world: World) -> dict[str, Any]:
         estimator, data = normalized(world)
-        for name in sorted(["evaluate", "fit", "predict"], key=lambda name: name != first):
+        for name in (first, *sorted({"evaluate", "fit", "predict"} - {first})):
             getattr(estimator, name)(data, **({"epochs": 2} if name == "fit" else {}))
-        return {
-            **estimator.values(),
-            **estimator.evaluate(data),
-            "predicted": estimator.predict(data)["output"],
-        }
+        predicted = estimator.predict(data)["output"]
+        return {**estimator.values(), **estimator.evaluate(data), "predicted": predicted}
 
     ranks: list[Any] = run_ranks(2, run)
     assert np.abs(ranks[0]["1.running_mean"]).max() > 0
