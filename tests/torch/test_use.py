@@ -14,7 +14,8 @@ from multifit.gluon.compat import mx
 from multifit.torch.from_gluon.engine import host
 from tests.common.specs import two_head_spec
 from tests.torch.fits import assert_close
-from tests.torch.runs import BATCHES, assert_equal, estimator_of
+from tests.torch.runs import BATCHES, Run, assert_equal, estimator_of
+from tests.torch.test_handlers import Parameter, columns
 
 IMAGE = BATCHES[0][0]
 
@@ -139,23 +140,12 @@ def test_forward_on_the_host_sees_the_values_of_the_running_fit() -> None:
 
 
 def test_predictions_share_no_memory() -> None:
-    class Net(mx.gluon.HybridBlock):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bias = self.params.get("bias", shape=(1, 6), init="ones")
-
-        def hybrid_forward(self, F: Any, x: Any, bias: Any) -> Any:
-            return F.broadcast_add(x, bias), F.reshape(x, (0, 2, 3)), bias
-
-    net, x = Net(), mx.nd.ones((4, 6))
-    names = ["sum", "patches", "bias"]
-    spec = TaskSpec(outputs=names, labels=[], losses={}, inputs=["x"], unused=names)
-    estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
+    """Of a net that returns a parameter, which has no axis of samples, and a view of it."""
+    estimator, x = Run(Parameter, columns, dtype="float32").estimator(), mx.nd.ones((4, 3))
     for arrays in estimator.predict(x).values():
-        for array in arrays:  # the parameter has no axis of samples, so it is a list
+        for array in arrays:
             array[:] = 7
-    assert x.asnumpy().max() == net.bias.data().asnumpy().max() == 1
-    assert estimator.predict(x)["sum"].max() == 2
+    assert x.asnumpy().max() == estimator.values()["scale"].max() == estimator.predict(x)["y"].max() == 1
 
 
 @pytest.mark.parametrize("fitted", [False, True], ids=["from the start", "after a fit"])

@@ -141,15 +141,6 @@ def initialized(*layers: Any, **flags: Any) -> tuple[Any, dict[str, Any]]:
     return net, net._collect_params_with_prefix()
 
 
-def test_weights_of_convolutions_can_be_set_after_an_evaluation() -> None:
-    net, parameters = initialized(nn.Conv1D(32, 3), nn.Conv1D(32, 3))
-    for _ in range(4):
-        net(mx.nd.ones((16, 16, 40))).wait_to_read()
-    ones = {name: np.ones_like(value) for name, value in values_of(parameters).items()}
-    set_values(parameters, ones)
-    np.testing.assert_equal(values_of(parameters), ones)
-
-
 def test_weights_are_read_rightly_while_operators_use_them() -> None:
     layers = [nn.Conv2D(4, 3, padding=1, in_channels=4) for _ in range(6)]
     layers.append(nn.Conv2DTranspose(4, 16, 8, 4, in_channels=4))
