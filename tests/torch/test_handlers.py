@@ -158,11 +158,10 @@ class States:
 
 
 class Sees:
-    """Sees gradients of the trainers that move, and the outputs; or the figures, some without a sample."""
+    """Sees the gradients of the trainers that move, and the outputs."""
 
-    def __init__(self, figures: bool) -> None:
+    def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
-        self.figures = figures
 
     def change_gradients(self, estimator: Any) -> None:
         numpy = estimator.arrays.numpy
@@ -170,8 +169,17 @@ class Sees:
             self.seen.append({f"{trainer} {name}": numpy(gradient) for name, (gradient,) in of.items()})
 
     def batch_end(self, estimator: Any, pred: Any) -> None:
-        outputs = {name: estimator.arrays.numpy(array) for name, (array,) in pred.items()}
-        self.seen.append(estimator.figures("train") if self.figures else outputs)
+        self.seen.append({name: estimator.arrays.numpy(array) for name, (array,) in pred.items()})
+
+
+class SeesFigures:
+    """Sees the figures after each batch, of which some have no sample yet."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, float]] = []
+
+    def batch_end(self, estimator: Any) -> None:
+        self.seen.append(estimator.figures("train"))
 
     def evaluate_batch_end(self, estimator: Any) -> None:
         self.seen.append(estimator.figures("evaluate"))
@@ -201,10 +209,10 @@ RUNS = {
     "momenta of nag": handled(MOMENTA, trainers=TrainerSpec(".*", "nag", {**MOMENTUM, "momentum": 0.0})),
     "carried state, changed outputs": handled(lambda: handler(change_outputs=doubled_state), of=WORDS),
     "loaders, held updates": handled(lambda: handler(hold_update=hold_digit), of=turns(RoundRobin())),
-    "loaders, figures of batches": handled(lambda: Sees(figures=True), of=turns(RoundRobin(), normalized)),
-    "gradients that are seen": handled(lambda: Sees(figures=False), trainers=RHYTHMS),
+    "loaders, figures of batches": handled(SeesFigures, of=turns(RoundRobin(), normalized)),
+    "gradients that are seen": handled(Sees, trainers=RHYTHMS),
     "an output that is a parameter": handled(
-        lambda: Sees(figures=False), net=Parameter, spec=columns, data=ZEROS
+        Sees, net=Parameter, spec=columns, data=ZEROS
     ),
 }  # fmt: skip
 
