@@ -222,7 +222,7 @@ def test_a_training_is_that_of_mxnet(name: str, tmp_path: Path) -> None:
     assert_is_mxnets(RUNS[name], tmp_path)
 
 
-def test_values_that_a_handler_sets_count_for_predictions_and_exports_at_once(tmp_path: Path) -> None:
+def test_values_that_a_handler_sets_count_for_predictions_and_files_at_once(tmp_path: Path) -> None:
     image = BATCHES[0][0]
 
     class Sets:
@@ -234,6 +234,8 @@ def test_values_that_a_handler_sets_count_for_predictions_and_exports_at_once(tm
             estimator.set_values(ones)
             assert (estimator.predict(image)["digit"] == 8).all()
             estimator.export(tmp_path / str(estimator.state.step), format="torch")
+            (values,) = estimator.save(tmp_path / "saved").parent.glob("*.params")
+            assert (mx.nd.load(str(values))["body.bias"].asnumpy() == 1).all()
 
     estimator_of().fit(BATCHES, batches=2, event_handlers=[Sets()])
     for folder in (tmp_path / "1", tmp_path / "2"):

@@ -104,6 +104,11 @@ def test_trainers(message: str) -> None:
         estimator_of(trainers=TRAINERS[message]())
 
 
+def test_what_is_no_trainer() -> None:
+    with pytest.raises(TrainerError, match="trainers: 3 is"):
+        estimator_of(trainers=3).fit(BATCHES, epochs=1, event_handlers=[])
+
+
 def test_a_metric_that_nobody_has() -> None:
     with pytest.raises(SpecError, match='there is no metric .rmsee. .did you mean "rmse"'):
         estimator_of(spec=two_head_spec(metrics={"m": MetricSpec("rmsee", "size", "size")}))
