@@ -25,6 +25,7 @@ from tests.common.nets import TWO_HEADS, Heads, hybridized, normed_heads, sequen
 from tests.common.specs import CE, L2, two_head_spec
 from tests.numerics import test_casts as casts
 from tests.numerics import test_ssd_loss as ssd
+from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import ARRAYS, BATCHES, Run, assert_is_mxnets, handled, net_of
 
 nn = mx.gluon.nn
@@ -45,6 +46,11 @@ def frozen_by_request() -> Any:
     net = NORMED()
     net.body.collect_params().setattr("grad_req", "null")
     return net
+
+
+def with_shared_layers() -> Any:
+    first = nn.Dense(6, in_units=6, activation="tanh")
+    return Heads(body=sequential(first, nn.Dense(6, in_units=6, params=first.params)), **TWO_HEADS)
 
 
 def with_spare_layer() -> Any:
@@ -333,6 +339,7 @@ RUNS = {
     "missing pixels": Run(lambda: nn.Conv2D(3, 3, padding=1), of_pixels, data=pixels()),
     "missing values, one-hot labels": Run(spec=answers, data=answered()),
     "a layer that is never called": Run(with_spare_layer, trainers=SPARE),
+    "a layer that is called twice": Run(with_shared_layers),
     "a weight that is a function": Run(spec=spec(digit=LossSpec(CE, weight=lambda s: 1 / (1 + s.step)))),
     "a normalizer of 0": Run(spec=spec(digit=LossSpec(CE, normalize_by=lambda slots: 0.0 * slots["digit"]))),
     "a loss of several parts, and of numbers": Run(
@@ -396,3 +403,30 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_training_is_that_of_mxnet(name: str, tmp_path: Path) -> None:
     assert_is_mxnets(RUNS[name], tmp_path)
+
+
+def test_batches_are_normalised_as_by_mxnet(tmp_path: Path) -> None:
+    """Even by a norm that runs twice, whose running statistics MXNet updates in the other order."""
+    run = replace(BOUND, net=lambda: bound.make_net(nn.BatchNorm(in_channels=8)))
+
+    def trained(engine: str) -> Any:
+        history, _, _, values = run.results(engine, tmp_path)
+        learned = {name: value for name, value in values.items() if "running" not in name}
+        return {name: value for name, value in history.items() if name.startswith("train_")}, learned
+
+    assert_engines_agree(trained)
+
+
+def test_between_fits_it_freezes_what_it_does_with_mxnet() -> None:
+    def fit(engine: str) -> Any:
+        estimator = NO_DROPOUT.estimator(engine)
+        for freeze in (estimator.unfreeze, estimator.freeze, estimator.unfreeze):
+            freeze(BODY)
+            before = estimator.values()
+            estimator.fit(BATCHES, epochs=1, event_handlers=[])
+            moved = {name for name, value in estimator.values().items() if (value != before.get(name)).any()}
+            assert {"digit.bias", "size.bias"} <= moved
+            assert any(name.startswith("body") for name in moved) == (freeze == estimator.unfreeze)
+        return [estimator.values()]
+
+    assert_engines_agree(fit)

@@ -141,6 +141,15 @@ def test_forward_on_the_host_sees_the_values_of_the_running_fit() -> None:
     assert len([line for line in estimator._log_once if "runs with MXNet on the CPU" in line]) == 1
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16"])
+def test_whole_numbers_are_predicted_after_real_ones(dtype: str) -> None:
+    estimator, whole = estimator_of(), np.abs(IMAGE * 3).astype("uint8")
+    expected = estimator.predict(whole.astype("float32"))
+    found = estimator.predict(whole.astype(dtype))
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+
+
 def test_predictions_share_no_memory() -> None:
     """Of a net that returns a parameter, which has no axis of samples, and a view of it."""
     estimator, x = Run(Parameter, columns, dtype="float32").estimator(), mx.nd.ones((4, 3))

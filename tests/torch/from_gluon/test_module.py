@@ -78,14 +78,6 @@ def test_modes_absent_inputs_and_nested_outputs_have_graphs_of_their_own() -> No
     assert [name for name, _ in module.named_buffers()] == ["scale"]
 
 
-def test_shared_parameters_are_one() -> None:
-    dense = nn.Dense(3, in_units=3)
-    module = module_of(sequential(dense, nn.Dense(3, in_units=3, params=dense.params)))
-    run(module, np.ones((2, 3), "float32"))
-    assert [name for name, _ in module.named_parameters()] == ["0.weight", "0.bias"]
-    assert module.get_parameter("1.weight") is module.get_parameter("0.weight")
-
-
 def test_frozen_norms_keep_their_statistics() -> None:
     module = module_of(convolutions())
     run(module, X)
