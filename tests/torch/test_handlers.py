@@ -211,9 +211,7 @@ RUNS = {
     "loaders, held updates": handled(lambda: handler(hold_update=hold_digit), of=turns(RoundRobin())),
     "loaders, figures of batches": handled(SeesFigures, of=turns(RoundRobin(), normalized)),
     "gradients that are seen": handled(Sees, trainers=RHYTHMS),
-    "an output that is a parameter": handled(
-        Sees, net=Parameter, spec=columns, data=ZEROS
-    ),
+    "an output that is a parameter": handled(Sees, net=Parameter, spec=columns, data=ZEROS),
 }  # fmt: skip
 
 
