@@ -13,8 +13,8 @@ import torch
 from multifit import SpecError
 from multifit.balance import PCGrad, UPGrad
 from multifit.torch.from_gluon.translate import tensors_of, translate
-from tests.torch.from_gluon.graphs import traced_graphs
-from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
+from nightly.torch_graphs import traced_graphs
+from tests.torch.runs import BATCHES, assert_equal, estimator_of
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_compiled_step_is_the_step(balance: Any) -> None:
     for compiles in (False, True):
         estimator = estimator_of("float64", compile=compiles, balance=balance)
         of_steps.append(dict(estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])))
-        of_values.append(values(estimator))
+        of_values.append(estimator.values())
     assert_equal(*of_steps, 1e-10)
     assert_equal(*of_values, 1e-10)
 
@@ -38,7 +38,7 @@ def test_without_a_compiler_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> No
     estimator = estimator_of(compile=True)
     with pytest.raises(SpecError, match="torch cannot compile: .*No working C.. compiler.*; leave it out"):
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
-    assert_equal(values(estimator_of()), values(estimator))
+    assert_equal(estimator_of().values(), estimator.values())
 
 
 @pytest.mark.parametrize("task", ["digits", "sentiment", "segmentation"])

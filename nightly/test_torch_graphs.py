@@ -20,7 +20,7 @@ from gluonnlp.model.language_model import AWDRNN
 
 from multifit.cli.taskfile import TaskFile
 from multifit.utils.seeding import seed_everything
-from tests.torch.from_gluon.graphs import Traced, assert_graph_agrees, traced_graphs
+from nightly.torch_graphs import Traced, assert_graph_agrees, traced_graphs
 
 ROOT = Path(__file__).parents[1]
 TASKS = [

@@ -17,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile
 from .. import engines
 from ..distributed.log_once import LogOnce
 from ..engines import CUDA_GRAPHS, Setup
-from ..engines.batch import as_numpy
 from ..engines.prediction import Piece
 from ..handlers.state import RunState
 from ..spec.plan import Plan
@@ -133,7 +132,9 @@ class Engine(engines.Engine):
             outputs = stage.forward(batch.slots)
             if stage.carried is not None:
                 stage.carried.keep(batch, [outputs])
-            return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
+            return [
+                ({name: self.arrays.numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)
+            ]
 
     def _materialise(self, batch: Batch) -> None:
         """Give lazy parameters the shapes that fit a batch."""

@@ -6,46 +6,44 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import MultiEstimator
 from multifit.gluon.compat import mx
-from multifit.gluon.engine import Engine as MXNetRunner
-from multifit.torch.from_gluon import engine
-from tests.common.nets import two_heads
-from tests.common.specs import two_head_spec
+from multifit.gluon.engine import Engine as MXNetEngine
+from multifit.torch.from_gluon.engine import Engine, has
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, assert_equal, estimator_of
 
 
-def test_the_plan_names_the_device() -> None:
-    estimator = estimator_of()
-    estimator.fit(BATCHES, epochs=1, event_handlers=[])
-    assert estimator.plan is not None and estimator.plan.devices == (f"{DEVICE} (torch)",)
-
-
-@pytest.mark.parametrize("context", ["cuda:77", "cpu:1", "nonsense", "meta", ["cpu", "cpu"], 3.5])
-def test_devices_that_do_not_exist(context: Any) -> None:
-    with pytest.raises(ValueError, match="context: .*give one device, such as"):
-        estimator_of(context=context)
-
-
 @pytest.mark.parametrize("context", [None, "cpu", mx.cpu(), [mx.cpu(0)], torch.device("cpu")], ids=str)
-def test_devices_that_do(context: Any) -> None:
+def test_devices(context: Any) -> None:
     estimator = estimator_of(context=context)
-    assert str(estimator.context[0]).startswith(str(DEVICE if context is None else "cpu"))
+    device = str(DEVICE if context is None else "cpu")
+    assert str(estimator.context[0]).startswith(device)
+    assert estimator.check(BATCHES).devices == (f"{device} (torch)",)
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "context: .*give one device, such as": {},
+    "CUDA": {"engine": "auto", "context": "cuda:77"},
+    r"gpu\(77\) does not exist": {"engine": "auto", "context": mx.gpu(77)},
+    '"float16", which MXNet cannot train in; give .* or engine="torch"': {
+        "engine": "mxnet", "precision": "float16"
+    },
+}  # fmt: skip
+ODD: list[Any] = ["cuda:77", "cpu:1", "nonsense", "meta", ["cpu", "cpu"], 3.5]
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused(message: str) -> None:
+    for options in [REFUSED[message]] if REFUSED[message] else [{"context": each} for each in ODD]:
+        with pytest.raises(ValueError, match=message):
+            estimator_of(**options)
 
 
 def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
-    assert isinstance(estimator_of(engine="auto", context=torch.device("cpu"))._engine, engine.Engine)
+    assert isinstance(estimator_of(engine="auto", context=torch.device("cpu"))._engine, Engine)
     assert 'engine: torch, as context is "cpu"' in caplog.text
-    assert type(estimator_of(engine="auto", context=mx.cpu())._engine) is MXNetRunner
-    with pytest.raises(ValueError, match="CUDA"):
-        estimator_of(engine="auto", context="cuda:77")
-
-
-def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
-    assert engine.has(mx.cpu()) and not engine.has(mx.gpu(77))
-    with pytest.raises(ValueError, match=r"gpu\(77\) does not exist"):
-        estimator_of(engine="auto", context=mx.gpu(77))
+    assert type(estimator_of(engine="auto", context=mx.cpu())._engine) is MXNetEngine
+    assert has(mx.cpu()) and not has(mx.gpu(77))
 
 
 def test_the_net_alone_is_lowered() -> None:
@@ -66,9 +64,7 @@ def test_the_net_alone_is_lowered() -> None:
     assert (low["train_loss"] != full["train_loss"]).all()
 
 
-def test_precisions_that_are_refused() -> None:
-    with pytest.raises(ValueError, match='"float16", which MXNet cannot train in; give .* or engine="torch"'):
-        MultiEstimator(two_heads("hybridized"), two_head_spec(), precision="float16")
-    if DEVICE.type == "cpu":
-        with pytest.raises(ValueError, match='precision is "float16", which needs a GPU, not cpu'):
-            estimator_of(precision="float16").fit(BATCHES, epochs=1)
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU computes in float16")
+def test_float16_needs_a_gpu() -> None:
+    with pytest.raises(ValueError, match='precision is "float16", which needs a GPU, not cpu'):
+        estimator_of(precision="float16").fit(BATCHES, epochs=1)

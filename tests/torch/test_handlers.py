@@ -1,8 +1,9 @@
 """Handlers of bridged nets get tensors; what they change and set has the effect that it has with MXNet."""
 
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,40 @@ from multifit import (
     WeightAveraging,
 )
 from multifit.gluon.compat import mx
+from multifit.sampling import RoundRobin
 from multifit.utils.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
+from tests.common.handlers import handler
 from tests.common.nets import TWO_HEADS, Heads, sequential
-from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.fits import assert_close, assert_engines_agree
-from tests.torch.runs import ADAM, BATCHES, RHYTHMS, assert_equal, estimator_of
-from tests.torch.test_engine import Scaled
+from tests.common.specs import L2, two_head_spec
+from tests.torch.fits import assert_engines_agree
+from tests.torch.runs import (
+    ADAM,
+    BATCHES,
+    RHYTHMS,
+    Run,
+    assert_equal,
+    assert_is_mxnets,
+    estimator_of,
+    handled,
+)
+from tests.torch.test_engine import MOMENTUM, WORDS, normalized, scaled, turns
+
+
+class Parameter(mx.gluon.HybridBlock):
+    """A scale for each of three columns, which it also returns: as it is, and as a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = self.params.get("scale", shape=(1, 3), init="ones")
+
+    def hybrid_forward(self, F: Any, x: Any, scale: Any) -> Any:
+        return F.broadcast_mul(x, scale), F.identity(scale), F.reshape(scale, (3,))
+
+
+def columns() -> TaskSpec:
+    names, losses = ["y", "scale", "flat"], {"y": LossSpec(L2, "y", "y")}
+    return TaskSpec(inputs=["x"], outputs=names, labels=["y"], losses=losses, unused=names[1:])
 
 
 def value(estimator: Any, name: str) -> Any:
@@ -44,86 +72,77 @@ def value(estimator: Any, name: str) -> Any:
 
 
 def scale(estimator: Any, factor: float) -> None:
-    values = estimator.values().items()
-    estimator.set_values({name: each * factor for name, each in values if "running" not in name})
+    estimator.set_values({name: each * factor for name, each in estimator.values().items()})
 
 
-class Penalty:
-    """Adds the squares of an output, of a loss and of a parameter to the objective."""
-
-    def change_objective(self, estimator: Any, objectives: Any, pred: Any, loss: Any, label: Any) -> Any:
-        (size,), (digit,), (true,) = pred["size"], loss["digit"], label["size"]
-        weight = value(estimator, "body.weight")
-        return [*objectives, 0.01 * ((size**2).sum() + (digit**2).sum() + (weight**2).sum() + true.sum())]
+def add_squares(estimator: Any, objectives: Any, pred: Any, loss: Any, label: Any) -> Any:
+    """Add the squares of an output, of a loss and of a parameter to the objective."""
+    (size,), (digit,), (true,) = pred["size"], loss["digit"], label["size"]
+    weight = value(estimator, "body.weight")
+    return [*objectives, 0.01 * ((size**2).sum() + (digit**2).sum() + (weight**2).sum() + true.sum())]
 
 
-class InPlaceOf:
-    """Replaces the objective by a loss of its own of one head: the other gets gradients of 0."""
-
-    def change_objective(self, estimator: Any, objectives: Any, pred: Any, label: Any) -> Any:
-        ((output,), (true,)) = pred["size"], label["size"]
-        return [((output - true.reshape(output.shape)) ** 2).mean()]
+def one_error(estimator: Any, objectives: Any, pred: Any, label: Any) -> Any:
+    """Replace the objective by the error of one head: the other gets gradients of 0."""
+    ((output,), (true,)) = pred["size"], label["size"]
+    return [((output - true.reshape(output.shape)) ** 2).mean()]
 
 
-class Double:
-    """Doubles an output, and adds what depends on a parameter and on an input."""
-
-    def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
-        bias = value(estimator, "size.bias").sum()
-        shifted = outputs["digit"] + slots["image"].mean(axis=1, keepdims=True)
-        return {"size": outputs["size"] * 2 + 0.1 * bias, "digit": shifted}
+def doubled(estimator: Any, outputs: Any, slots: Any) -> Any:
+    """Double an output, and add what depends on a parameter and on an input."""
+    bias = value(estimator, "size.bias").sum()
+    shifted = outputs["digit"] + slots["image"].mean(axis=1, keepdims=True)
+    return {"size": outputs["size"] * 2 + 0.1 * bias, "digit": shifted}
 
 
-class Constant:
-    """Replaces an output by numbers."""
-
-    def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
-        return {"digit": (outputs["digit"] * 0 + 1).detach()}
+def doubled_state(estimator: Any, outputs: Any, slots: Any) -> Any:
+    """Double the logits, and the state that the next batch begins with; add what the batch began with."""
+    return {"logits": outputs["logits"] * 2, "hidden": outputs["hidden"] * 2 + slots["hidden"]}
 
 
-class Halve:
-    """Halves the inputs, and the gradients of the biases; decays the others."""
-
-    def change_batch(self, estimator: Any, slots: Any) -> Any:
-        return {"image": slots["image"] / 2}
-
-    def change_gradients(self, estimator: Any) -> None:
-        for of in estimator.gradients().values():
-            for name, (gradient,) in of.items():
-                if name.endswith("bias"):
-                    gradient *= 0.5
-                else:
-                    gradient += 0.1 * value(estimator, name).detach()
+def ones(estimator: Any, outputs: Any, slots: Any) -> Any:
+    return {"digit": (outputs["digit"] * 0 + 1).detach()}
 
 
-class SkipThird:
-    """Holds the update back after every third batch."""
-
-    def hold_update(self, estimator: Any, loss: Any) -> bool:
-        assert all(estimator.arrays.numpy(array).all() for arrays in loss.values() for array in arrays)
-        return estimator.state.step % 3 == 2
+def halved_inputs(estimator: Any, slots: Any) -> Any:
+    return {"image": slots["image"] / 2}
 
 
-class Around:
-    """Trains on halved values, and doubles what comes of it; keeps values small after each epoch."""
-
-    @contextmanager
-    def around_step(self, estimator: Any) -> Iterator[None]:
-        scale(estimator, 0.5)
-        yield
-        scale(estimator, 2.0)
-
-    def epoch_end(self, estimator: Any) -> None:
-        estimator.set_values({"body.weight": np.clip(estimator.values()["body.weight"], -0.3, 0.3)})
+def halve_biases_and_decay(estimator: Any) -> None:
+    for of in estimator.gradients().values():
+        for name, (gradient,) in of.items():
+            if name.endswith("bias"):
+                gradient *= 0.5
+            else:
+                gradient += 0.1 * value(estimator, name).detach()
 
 
-class Momenta:
-    """Raises the momentum from 0, which begins anew, and sets rates."""
+def hold_third(estimator: Any, loss: Any) -> bool:
+    assert all(estimator.arrays.numpy(array).all() for arrays in loss.values() for array in arrays)
+    return estimator.state.step % 3 == 2
 
-    def batch_begin(self, estimator: Any) -> None:
-        for trainer in estimator.trainers.values():
-            trainer.momentum = (0.0, 0.9, 0.5, 0.0, 0.9)[estimator.state.step % 5]
-            trainer.learning_rate = 0.05
+
+def hold_digit(estimator: Any, loss: Any) -> bool:
+    return loss["digit"][0] is not None
+
+
+@contextmanager
+def halved(estimator: Any) -> Iterator[None]:
+    """Train on halved values, and double what comes of it."""
+    scale(estimator, 0.5)
+    yield
+    scale(estimator, 2.0)
+
+
+def clip_values(estimator: Any) -> None:
+    estimator.set_values({"body.weight": np.clip(estimator.values()["body.weight"], -0.3, 0.3)})
+
+
+def set_momenta(estimator: Any) -> None:
+    """Raise the momentum from 0, which begins anew, and set rates."""
+    for trainer in estimator.trainers.values():
+        trainer.momentum = (0.0, 0.9, 0.5, 0.0, 0.9)[estimator.state.step % 5]
+        trainer.learning_rate = 0.05
 
 
 class States:
@@ -138,124 +157,88 @@ class States:
         self._saved = True
 
 
-def with_parameters() -> Any:
-    return two_head_spec(losses={"digit": CE, "size": LossSpec(Scaled(), "size", "size", weight=0.7)})
+class Sees:
+    """Sees the gradients of the trainers that move, and the outputs."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    def change_gradients(self, estimator: Any) -> None:
+        numpy = estimator.arrays.numpy
+        for trainer, of in estimator.gradients().items():
+            self.seen.append({f"{trainer} {name}": numpy(gradient) for name, (gradient,) in of.items()})
+
+    def batch_end(self, estimator: Any, pred: Any) -> None:
+        self.seen.append({name: estimator.arrays.numpy(array) for name, (array,) in pred.items()})
 
 
-def with_normalizer() -> Any:
-    by = LossSpec(CE, normalize_by=lambda slots: slots["digit"] + 1)
-    return two_head_spec(losses={"digit": by, "size": L2})
+class SeesFigures:
+    """Sees the figures after each batch, of which some have no sample yet."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, float]] = []
+
+    def batch_end(self, estimator: Any) -> None:
+        self.seen.append(estimator.figures("train"))
+
+    def evaluate_batch_end(self, estimator: Any) -> None:
+        self.seen.append(estimator.figures("evaluate"))
 
 
-def momentum(optimizer: str) -> Any:
-    return TrainerSpec(".*", optimizer, {"learning_rate": 0.1, "momentum": 0.0})
+ZEROS = [(np.ones((2, 3)), np.zeros((2, 3)))] * 4
+PENALTY = partial(handler, change_objective=add_squares)
+HALVE = partial(handler, change_batch=halved_inputs, change_gradients=halve_biases_and_decay)
+MOMENTA = partial(handler, batch_begin=set_momenta)
+RUNS = {
+    "MixUp": handled(lambda: MixUp(alpha=0.8)),
+    "MixUp of a loss with parameters": handled(lambda: MixUp(random=3), spec=scaled),
+    "CutMix": handled(CutMix, data=[(x.reshape((-1, 1, 2, 3)), *labels) for x, *labels in BATCHES]),
+    "LabelSmoothing": handled(lambda: LabelSmoothing(0.2), spec=normalized),
+    "MixUp, smoothing, penalty": handled(MixUp, LabelSmoothing, PENALTY, options={"accumulate": 2}),
+    "another objective": handled(lambda: handler(change_objective=one_error)),
+    "outputs and objective": handled(lambda: handler(change_outputs=doubled), PENALTY, MixUp, spec=scaled),
+    "a constant output": handled(lambda: handler(change_outputs=ones)),
+    "batch and gradients": handled(HALVE, trainers=RHYTHMS),
+    "held updates": handled(lambda: handler(hold_update=hold_third), trainers=RHYTHMS),
+    "averages of batches": handled(lambda: WeightAveraging("ema", decay=0.8)),
+    "averages of epochs": handled(lambda: WeightAveraging("swa")),
+    "finite": handled(SkipNonFinite, TerminateOnNaN),
+    "values that are set": handled(lambda: handler(around_step=halved, epoch_end=clip_values)),
+    "states": Run(trainers=RHYTHMS, handlers=lambda folder: [States(folder)]),
+    "momenta of sgd": handled(MOMENTA, trainers=TrainerSpec(".*", "sgd", {**MOMENTUM, "momentum": 0.0})),
+    "momenta of nag": handled(MOMENTA, trainers=TrainerSpec(".*", "nag", {**MOMENTUM, "momentum": 0.0})),
+    "carried state, changed outputs": handled(lambda: handler(change_outputs=doubled_state), of=WORDS),
+    "loaders, held updates": handled(lambda: handler(hold_update=hold_digit), of=turns(RoundRobin())),
+    "loaders, figures of batches": handled(SeesFigures, of=turns(RoundRobin(), normalized)),
+    "gradients that are seen": handled(Sees, trainers=RHYTHMS),
+    "an output that is a parameter": handled(Sees, net=Parameter, spec=columns, data=ZEROS),
+}  # fmt: skip
 
 
-CASES: dict[str, tuple[Callable[[Path], list[Any]], dict[str, Any]]] = {
-    "MixUp": (lambda folder: [MixUp(alpha=0.8)], {}),
-    "MixUp of a loss with parameters": (lambda folder: [MixUp(random=3)], {"spec": with_parameters}),
-    "CutMix": (lambda folder: [CutMix()], {}),
-    "LabelSmoothing": (lambda folder: [LabelSmoothing(0.2)], {"spec": with_normalizer}),
-    "both": (lambda folder: [MixUp(), LabelSmoothing(), Penalty()], {"accumulate": 2}),
-    "another objective": (lambda folder: [InPlaceOf()], {}),
-    "outputs and objective": (lambda folder: [Double(), Penalty(), MixUp()], {"spec": with_parameters}),
-    "a constant output": (lambda folder: [Constant()], {}),
-    "batch and gradients": (lambda folder: [Halve()], {"trainers": RHYTHMS}),
-    "held": (lambda folder: [SkipThird()], {"trainers": RHYTHMS}),
-    "averages of batches": (lambda folder: [WeightAveraging("ema", decay=0.8)], {}),
-    "averages of epochs": (lambda folder: [WeightAveraging("swa")], {}),
-    "finite": (lambda folder: [SkipNonFinite(), TerminateOnNaN()], {}),
-    "values": (lambda folder: [Around()], {}),
-    "states": (lambda folder: [States(folder)], {"trainers": RHYTHMS}),
-    **{f"momenta of {o}": (lambda _: [Momenta()], {"trainers": momentum(o)}) for o in ("sgd", "nag")},
-}
+@pytest.mark.parametrize("name", RUNS)
+def test_a_training_is_that_of_mxnet(name: str, tmp_path: Path) -> None:
+    assert_is_mxnets(RUNS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_figures_and_parameters_are_those_of_mxnet(name: str, tmp_path: Path) -> None:
-    make, options = CASES[name]
-    batches = BATCHES
-    if name == "CutMix":
-        batches = [(x.reshape((-1, 1, 2, 3)), *labels) for x, *labels in BATCHES]
-
-    def fit(engine: str) -> Any:
-        spec = options.get("spec", two_head_spec)()
-        estimator = estimator_of("float64", engine, **{**options, "spec": spec})
-        seed_everything(5)
-        history = estimator.fit(batches, batches, epochs=2, event_handlers=make(tmp_path))
-        return dict(history), estimator.values(), estimator.predict(batches)
-
-    assert_engines_agree(fit)
-
-
-def test_handlers_see_the_gradients_of_the_trainers_that_move() -> None:
-    def seen(engine: str) -> list[Any]:
-        found = []
-
-        class Look:
-            def change_gradients(self, estimator: Any) -> None:
-                of = estimator.gradients().items()
-                numpy = estimator.arrays.numpy
-                found.append({name: {k: numpy(g) for k, (g,) in each.items()} for name, each in of})
-
-        estimator_of("float64", engine, trainers=RHYTHMS).fit(BATCHES, epochs=1, event_handlers=[Look()])
-        return found
-
-    for one, other in zip(seen("mxnet"), seen("torch"), strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert_close(one[name], other[name])
-
-
-def test_values_that_a_handler_sets_count_for_predictions_and_exports_at_once(tmp_path: Path) -> None:
+def test_values_that_a_handler_sets_count_for_predictions_and_files_at_once(tmp_path: Path) -> None:
     image = BATCHES[0][0]
 
     class Sets:
         def batch_end(self, estimator: Any) -> None:
-            scale(estimator, 0.0)
+            zeros = {name: 0 * value for name, value in estimator.values().items()}
+            estimator.set_values(zeros)
             assert not estimator.predict(image)["digit"].any()
             ones = {"body.bias": np.ones(8, "float32"), "digit.weight": np.ones((3, 8), "float32")}
             estimator.set_values(ones)
+            (values,) = estimator.save(tmp_path / "saved").parent.glob("*.params")
+            assert (mx.nd.load(str(values))["body.bias"].asnumpy() == 1).all()
             assert (estimator.predict(image)["digit"] == 8).all()
             estimator.export(tmp_path / str(estimator.state.step), format="torch")
 
     estimator_of().fit(BATCHES, batches=2, event_handlers=[Sets()])
-    for folder in tmp_path.iterdir():
+    for folder in (tmp_path / "1", tmp_path / "2"):
         exported = runpy.run_path(str(folder / "net.py"))["load"]()(torch.from_numpy(image))
         assert (exported["digit"] == 8).all()
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-class Parameter(mx.gluon.HybridBlock):
-    """A scale for each of three columns, which it also returns: as it is, and as a view."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = self.params.get("scale", shape=(1, 3), init="ones")
-
-    def hybrid_forward(self, F: Any, x: Any, scale: Any) -> Any:
-        return F.broadcast_mul(x, scale), F.identity(scale), F.reshape(scale, (3,))
-
-
-def test_an_output_that_is_a_parameter_is_that_of_before_the_update() -> None:
-    def fit(engine: str) -> list[np.ndarray]:
-        seen: list[np.ndarray] = []
-
-        class See:
-            def batch_end(self, estimator: Any, pred: Any) -> None:
-                seen.extend(estimator.arrays.numpy(array) for arrays in pred.values() for array in arrays)
-
-        net = Parameter()
-        net.initialize()
-        losses = {"y": LossSpec(mx.gluon.loss.L2Loss(), "y", "y")}
-        names = ["y", "scale", "flat"]
-        spec = TaskSpec(inputs=["x"], outputs=names, labels=["y"], losses=losses, unused=names[1:])
-        batches = [(np.ones((2, 3), "float32"), np.zeros((2, 3), "float32"))] * 4
-        MultiEstimator(net, spec, ADAM, engine=engine).fit(batches, epochs=1, event_handlers=[See()])
-        return seen
-
-    for one, other in zip(fit("mxnet"), fit("torch"), strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-5)
 
 
 @pytest.mark.parametrize("handler", [SkipNonFinite, TerminateOnNaN])
@@ -277,19 +260,17 @@ def test_batches_with_nan(handler: Any) -> None:
 
 
 def test_a_checkpoint_and_the_restored_net_have_the_averages(tmp_path: Path) -> None:
-    estimator = estimator_of("float64")
+    estimator, other = estimator_of("float64"), estimator_of("float64")
     handlers = [
         WeightAveraging("ema", decay=0.8),
         CheckpointHandler(tmp_path, monitor="val_loss"),
         EarlyStoppingHandler("val_loss", patience=9, restore_best=True),
     ]
     history = estimator.fit(BATCHES, BATCHES, epochs=3, event_handlers=handlers)
-    best = min(history["val_loss"])
-    other = estimator_of("float64")
-    assert estimator.best_checkpoint is not None
     other.load(tmp_path, "best")
     for each in (estimator, other):
-        np.testing.assert_allclose(each.evaluate(BATCHES, event_handlers=[])["loss"], best, rtol=1e-10)
+        loss = each.evaluate(BATCHES, event_handlers=[])["loss"]
+        np.testing.assert_allclose(loss, min(history["val_loss"]), rtol=1e-10)
 
 
 def test_confusions_and_pairs_are_those_of_mxnet() -> None:

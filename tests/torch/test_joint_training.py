@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, MultiEstimator, SpecError
+from multifit import DataError, MultiEstimator, SpecError, TrainerSpec
 from multifit.distributed import ALONE, World
+from tests.common import language
 from tests.common.joint_training import (
     ON_TORCH,
-    RANKS_OWN,
     ByShape,
     assert_equal_training,
     assert_ranks_resume,
     joint_training,
 )
 from tests.common.ranks import EngineWorld, run_ranks
+from tests.torch.fits import assert_close
 
 from mxnet import gluon  # isort: skip
 
@@ -49,16 +50,10 @@ def normalized(world: World) -> tuple[MultiEstimator, Any]:
 def test_ranks_share_parameters_and_running_statistics(first: str) -> None:
     def run(world: World) -> dict[str, Any]:
         estimator, data = normalized(world)
-        calls = {
-            "fit": lambda: estimator.fit(data, data, epochs=2),
-            "evaluate": lambda: estimator.evaluate(data),
-            "predict": lambda: estimator.predict(data),
-        }
-        calls.pop(first)()
-        for call in calls.values():
-            call()
-        values = estimator.values()
-        return {**values, **estimator.evaluate(data), "predicted": estimator.predict(data)["output"]}
+        for name in (first, *sorted({"evaluate", "fit", "predict"} - {first})):
+            getattr(estimator, name)(data, **({"epochs": 2} if name == "fit" else {}))
+        predicted = estimator.predict(data)["output"]
+        return {**estimator.values(), **estimator.evaluate(data), "predicted": predicted}
 
     ranks: list[Any] = run_ranks(2, run)
     assert np.abs(ranks[0]["1.running_mean"]).max() > 0
@@ -85,6 +80,20 @@ def test_a_rank_without_a_sample_of_the_first_batch() -> None:
             raise error
 
 
+def test_ranks_carry_the_state_of_their_own_samples() -> None:
+    axis: Any = {"batch_axis": 1, "event_handlers": []}
+
+    def train(world: World) -> Any:
+        trainer, net = TrainerSpec(".*", "adam", {"learning_rate": 0.02}), language.make_net(dtype="float64")
+        estimator = MultiEstimator(net, language.make_spec(), trainer, engine="torch", world=world)
+        estimator.fit(language.BATCHES, epochs=2, **axis)
+        return {**estimator.values(), **estimator.evaluate(language.BATCHES, **axis)}
+
+    alone = train(ALONE)
+    for joint in run_ranks(2, train):
+        assert_close(alone, joint)
+
+
 def test_a_library_that_sums_arrays_of_mxnet_is_refused() -> None:
     def run(world: World) -> Any:
         message = "engine sums MXNet's arrays only; give world=multifit.connect"
@@ -94,6 +103,7 @@ def test_a_library_that_sums_arrays_of_mxnet_is_refused() -> None:
     assert run_ranks(2, run, kind=EngineWorld) == [None, None]
 
 
-@pytest.mark.parametrize("case", RANKS_OWN)
+# the others resume as modules do, in tests/torch/native/test_snapshot.py
+@pytest.mark.parametrize("case", ["running statistics", "balance of features that adds up"])
 def test_states_that_are_each_ranks_own(case: str, tmp_path: Path) -> None:
     assert_ranks_resume(tmp_path, "torch", case)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,33 +73,11 @@ def test_wandb_offline(wandb: Any, tmp_path: Path, file: Path, warnings: list[st
     with wandb.init(project="digits", dir=str(tmp_path)) as run:
         history = fit(loggers.WandB(run), file)
         assert run.config["width"] == 64 and run.config["epochs"] == 2
-    wandb.teardown()  # waits for the process that writes the file
-    rows = list(history_of_wandb(next(tmp_path.glob("wandb/offline-run-*/*.wandb"))))
-    epochs = [row for row in rows if "train_loss" in row]
-    assert [(row["epoch"], row["step"]) for row in epochs] == [(1, 2), (2, 4)]
+        last = dict(run.summary)
+    assert (last["epoch"], last["step"]) == (2, 4) and {"samples", "batches/train_loss"} <= set(last)
     for figure in ("train_loss", "val_accuracy", "lr"):
-        assert [row[figure] for row in epochs] == pytest.approx(history[figure])
-    assert [row["step"] for row in rows if "batches/train_loss" in row] == [1, 2, 3, 4]
-    assert [row["epoch"] for row in rows if any(name.startswith("samples") for name in row)] == [1, 2]
+        assert last[figure] == pytest.approx(history[figure][-1])
     assert warnings == []
-
-
-def history_of_wandb(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run's file: a header, and records in blocks of 32 KiB, perhaps in pieces."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, at, whole = path.read_bytes(), 7, b""
-    while at < len(data):
-        if 32768 - at % 32768 < 7:  # too short for another piece
-            at += 32768 - at % 32768
-            continue
-        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
-        whole += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # a whole record, or its last piece
-            record, whole = Record.FromString(whole), b""
-            items = [(".".join([item.key, *item.nested_key]), item) for item in record.history.item]
-            yield {name.strip("."): json.loads(item.value_json) for name, item in items}
 
 
 def test_comet_offline(

@@ -1,40 +1,37 @@
 """A run of a bridged net that goes on after a power cut is one without a stop, bit for bit."""
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from multifit import Freeze, MetricSpec, MixUp, MultiEstimator, TrainerSpec, WeightAveraging
+from multifit import Freeze, MetricSpec, MixUp, WeightAveraging
 from multifit.balance import FAMO, STCH, UPGrad
 from multifit.gluon.compat import mx
 from multifit.sampling import Proportional
-from tests.common import language, whole_pass
+from tests.api import test_bound_losses as bound
+from tests.common import whole_pass
 from tests.common.data import two_head_arrays
+from tests.common.nets import normed_heads
 from tests.common.specs import two_head_spec
-from tests.torch import test_bound_losses as bound
-from tests.torch.runs import RHYTHMS, assert_resumes, estimator_of
-from tests.torch.test_engine import own_optimizers, scheduled
-from tests.torch.test_turns import LOADERS, several
+from tests.torch.runs import RHYTHMS, Run, assert_resumes, handled, net_of
+from tests.torch.test_engine import BOUND, LOADERS, OWN_OPTIMIZERS, SEVERAL, WORDS, scheduled
 
-FREEZE = lambda: [Freeze("body.*", 5, "batch")]  # noqa: E731
-NORMED = partial(estimator_of, "dropout")
+DROPOUT = Run(normed_heads, dtype="float32")
 
 
 class Own(mx.metric.PCC):
     """Updated batch by batch, unlike MXNet's own."""
 
 
-def bound_losses() -> MultiEstimator:
-    layers = mx.gluon.nn.BatchNorm(in_channels=8), mx.gluon.nn.Dropout(0.3)
-    return MultiEstimator(bound.adversaries(*layers), bound.make_spec(), bound.trainers(), engine="torch")
+class OfWholePass(Run):
+    def estimator(self, engine: str = "torch") -> Any:
+        return whole_pass.estimator(engine=engine)
 
 
-def language_model() -> MultiEstimator:
-    net = language.make_net(dtype="float64")
-    return MultiEstimator(net, language.make_spec(), TrainerSpec(".*", "adam"), engine="torch")
+def adversaries() -> Any:
+    return bound.make_net(mx.gluon.nn.BatchNorm(in_channels=8), mx.gluon.nn.Dropout(0.3))
 
 
 def cut() -> list[Any]:
@@ -48,30 +45,31 @@ def measured() -> Any:
     return two_head_spec(metrics={**errors, "own": MetricSpec(Own(), "digit", "digit")})
 
 
-CASES: dict[str, tuple[Callable[[], MultiEstimator], dict[str, Any]]] = {
-    "dropout": (NORMED, {}),
-    "rhythms": (partial(NORMED, trainers=RHYTHMS), {"stop": 4}),
-    "a schedule": (partial(NORMED, trainers=scheduled()), {}),
-    "own optimizers": (partial(NORMED, trainers=own_optimizers()), {"stop": 6}),
-    "bfloat16": (partial(estimator_of, precision="bfloat16"), {"stop": 3}),
-    "metrics": (partial(estimator_of, spec=measured()), {"stop": 3, "data": cut()}),
-    "figures of the whole pass": (
-        lambda: whole_pass.estimator(engine="torch"), {"stop": 3, "data": whole_pass.cut([8, 8, 1, 12])}),
-    "one task": (partial(NORMED, spec=two_head_spec().only("digit"), trainers=own_optimizers()), {}),
-    "mixed samples": (partial(NORMED, accumulate=3), {"stop": 4, "handlers": lambda: [MixUp(random=3)]}),
-    "averages": (NORMED, {"handlers": lambda: [WeightAveraging("ema", decay=0.8)]}),
-    "frozen": (partial(NORMED, accumulate=2), {"stop": 3, "handlers": FREEZE}),
-    "bound losses": (bound_losses, {"data": bound.BATCHES}),
-    "loaders": (
-        partial(NORMED, trainers=several()), {"stop": 3, "data": LOADERS, "sampling": Proportional()}),
-    "carried state": (language_model, {"stop": 4, "data": language.BATCHES, "batch_axis": 1}),
-    "weighed losses": (partial(NORMED, balance=FAMO()), {"stop": 7}),
-    "weighed tasks": (partial(NORMED, balance=STCH()), {"stop": 7}),
-    "balanced gradients": (partial(NORMED, balance=UPGrad(), trainers=RHYTHMS), {"stop": 7}),
-}  # fmt: skip
+def dropout(stop: int, *handlers: Any, **fields: Any) -> tuple[Run, int]:
+    return handled(*handlers, of=DROPOUT, **fields), stop
 
 
-@pytest.mark.parametrize("name", CASES)
+RUNS: dict[str, tuple[Run, int]] = {
+    "dropout": dropout(5),
+    "rhythms": dropout(4, trainers=RHYTHMS),
+    "a schedule": dropout(5, trainers=scheduled("nag", 0.1, momentum=0.9)),
+    "own optimizers": dropout(6, trainers=OWN_OPTIMIZERS),
+    "bfloat16": (Run(net_of, dtype="float32", options={"precision": "bfloat16"}), 3),
+    "metrics": (Run(spec=measured, data=cut()), 3),
+    "figures of the whole pass": (OfWholePass(data=whole_pass.cut([8, 8, 1, 12])), 3),
+    "one task": dropout(5, spec=lambda: two_head_spec().only("digit"), trainers=OWN_OPTIMIZERS),
+    "mixed samples": dropout(4, lambda: MixUp(random=3), options={"accumulate": 3}),
+    "averages": dropout(5, lambda: WeightAveraging("ema", decay=0.8)),
+    "frozen": dropout(3, lambda: Freeze("body.*", 5, "batch"), options={"accumulate": 2}),
+    "bound losses": (replace(BOUND, net=adversaries), 5),
+    "loaders": dropout(3, trainers=SEVERAL, data=LOADERS, fit={"sampling": Proportional()}),
+    "carried state": (WORDS, 4),
+    "weighed losses": dropout(7, options={"balance": FAMO()}),
+    "weighed tasks": dropout(7, options={"balance": STCH()}),
+    "balanced gradients": dropout(7, options={"balance": UPGrad()}, trainers=RHYTHMS),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
 def test_a_run_resumes(name: str, tmp_path: Path) -> None:
-    make, options = CASES[name]
-    assert_resumes(make, tmp_path, **options)
+    assert_resumes(*RUNS[name], tmp_path)

@@ -1,5 +1,6 @@
 """torch.distributed itself: in one process, and in two over the loopback interface."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -11,35 +12,41 @@ import pytest
 
 from tests.common.launch import ROOT, free_port, launch
 
-dist = pytest.importorskip("torch.distributed")
+torch = pytest.importorskip("torch")
+dist = torch.distributed
 
-EVERYTHING = """
+
+def check(world):
+    """Check all that a world does; `total` is what the ranks' numbers, counted from 1, add up to."""
+    number, total = world.rank + 1, world.size * (world.size + 1) // 2
+    np.testing.assert_array_equal(world.sum(np.arange(20) * number), np.arange(20) * total)
+    assert world.sum(number) == total and world.sum(np.zeros((0, 2))).shape == (0, 2)
+    values = world.gather({"rank": world.rank, "values": [np.zeros(2)] * world.rank})
+    assert values[0] == {"rank": 0, "values": []} and len(values) == world.size
+    assert world.from_first(f"of rank {world.rank}") == "of rank 0"
+    for dtypes in (["float32"], ["float32", "float64", "int32", "float32"]):
+        arrays = [np.full((3, 4), number, dtype) for dtype in dtypes]
+        world.all_reduce(iter(arrays))
+        assert all((array == total).all() for array in arrays), arrays
+        arrays = [np.full((2,), number, dtype) for dtype in dtypes]
+        world.broadcast(arrays)
+        assert all((array == 1).all() for array in arrays), arrays
+    large = np.full((300, 400), number, "float32")
+    arrays = [large, np.full(3, number, "float32"), np.full((400, 300), number, "float32").T]
+    world.all_reduce(arrays)
+    assert large.nbytes > 2**18 and all((array == total).all() for array in arrays), arrays
+    tensors = [torch.full((3,), float(number)), torch.full((2, 2), number)]
+    world.all_reduce_tensors(tensors)
+    assert all((tensor == total).all() for tensor in tensors), tensors
+
+
+TWO = f"""
 import numpy as np
 import torch
 import torch.distributed as dist
-from multifit import PeerError
 from multifit.distributed import connect
 
-def check(world):
-    rank = world.rank
-    np.testing.assert_array_equal(world.sum(np.arange(20) * (rank + 1)), np.arange(20) * 3)
-    assert world.sum(rank) == 1 and world.sum(np.zeros((0, 2))).shape == (0, 2)
-    assert world.gather({"rank": rank, "values": [np.zeros(2)] * rank})[0] == {"rank": 0, "values": []}
-    assert world.from_first(f"of rank {rank}") == "of rank 0"
-    for dtypes in (["float32"], ["float32", "float64", "int32", "float32"]):
-        arrays = [np.full((3, 4), rank + 1, dtype) for dtype in dtypes]
-        world.all_reduce(iter(arrays))
-        assert all((array == 3).all() for array in arrays), arrays
-        arrays = [np.full((2,), rank + 1, dtype) for dtype in dtypes]
-        world.broadcast(arrays)
-        assert all((array == 1).all() for array in arrays), arrays
-    large = np.full((300, 400), rank + 1, "float32")
-    arrays = [large, np.full(3, rank + 1, "float32"), np.full((400, 300), rank + 1, "float32").T]
-    world.all_reduce(arrays)
-    assert large.nbytes > 2**18 and all((array == 3).all() for array in arrays), arrays
-    tensors = [torch.full((3,), rank + 1.0), torch.full((2, 2), rank + 1)]
-    world.all_reduce_tensors(tensors)
-    assert all((tensor == 3).all() for tensor in tensors), tensors
+{inspect.getsource(check)}
 
 world = connect(timeout=30)
 check(world)
@@ -49,30 +56,24 @@ assert not dist.is_initialized()
 """
 
 
-def test_two_processes_sum_gather_and_copy():
-    job = launch("torch", 2, "-c", EVERYTHING)
+def test_two_processes():
+    job = launch("torch", 2, "-c", TWO)
     assert job.code == 0, job.outputs
 
 
 def test_one_process(monkeypatch):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}.items():
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    for name, value in place.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MASTER_PORT", free_port())
     from multifit.torch.world import TorchWorld
 
     world = TorchWorld(20)
     try:
         again = TorchWorld(20)  # another group
-        assert (world.sum([1, 2]) == [1, 2]).all() and again.gather("one") == ["one"]
-        assert again.from_first(3) == 3 and (world.rank, world.size, world.alone) == (0, 1, True)
-        arrays = [np.ones(3, "float32"), np.ones((2, 2)), np.ones(2**17, "float32")]
-        world.all_reduce(arrays)
-        world.broadcast(arrays)
-        tensors = [sys.modules["torch"].ones(3)]
-        world.all_reduce_tensors(tensors)
-        assert all((array == 1).all() for array in [*arrays, *tensors])
+        check(world)
+        check(again)
         again.close()
-        assert dist.is_initialized()
+        assert dist.is_initialized() and world.alone
     finally:
         world.close()
         world.close()
@@ -102,26 +103,19 @@ class Fails:
 
 net = gluon.nn.Dense(2)
 net.hybridize()
-estimator = MultiEstimator(net, gluon.loss.L2Loss(), engine=sys.argv[1], world=world)
+estimator = MultiEstimator(net, gluon.loss.L2Loss(), engine="torch", world=world)
 data = [(np.ones((8, 4), "float32"), np.ones((8, 2), "float32"))] * 4
 estimator.fit(data, epochs=1000, event_handlers=[Fails()])
 """
 
 
-@pytest.mark.parametrize("engine", ["mxnet", "torch"])
-def test_a_rank_that_fails_ends_the_run_with_its_error_in_the_log(engine: str, tmp_path: Path):
+def test_a_rank_that_fails_ends_the_run_with_its_error_in_the_log(tmp_path: Path):
     (tmp_path / "failing.py").write_text(FAILING)
     runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*runner, str(tmp_path / "failing.py"), engine]
-    job = subprocess.run(
-        ["env", f"PYTHONPATH={ROOT}", "OMP_NUM_THREADS=1", *command],
-        timeout=120,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = ["env", f"PYTHONPATH={ROOT}", "OMP_NUM_THREADS=1", *runner, str(tmp_path / "failing.py")]
+    job = subprocess.run(command, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     failed = re.search(r"FAILS ([0-9.]+)", job.stdout)
     assert failed and job.returncode != 0, job.stdout
     assert time.time() - float(failed[1]) < 20, job.stdout
-    assert "ValueError: a sample cannot be decoded" in job.stdout
     assert 'raise ValueError("a sample cannot be decoded")' in job.stdout  # of the traceback
+    assert "ValueError: a sample cannot be decoded" in job.stdout

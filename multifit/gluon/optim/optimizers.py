@@ -12,6 +12,7 @@ from ...utils.arguments import NotNegative, Share
 from ...utils.errors import Problem, note_call
 from ...utils.text import last_line, quoted, shown, suggest
 from ..compat import mx
+from . import own_optimizers  # noqa: F401 (registers them)
 
 KNOWN = ("mxnet.", "gluonnlp.", "multifit.")  # modules of optimizers whose options are known
 ALIASES = {"lr": "learning_rate", "weight_decay": "wd"}  # PyTorch's names

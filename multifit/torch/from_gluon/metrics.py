@@ -121,14 +121,11 @@ class HostMetric:
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self._term, self.metric, self.mode = term, metric, direction(metric)
+        for name in {"state_dict", "load_state_dict"} & set(dir(metric)):
+            setattr(self, name, getattr(metric, name))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HostMetric:
         return HostMetric(self._term, host.copy_metric(self.metric))
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("state_dict", "load_state_dict"):
-            return getattr(self.metric, name)
-        raise AttributeError(name)
 
     def update(self, labels: Any, outputs: Any) -> None:
         """Update the metric with a batch of tensors; this waits for the device."""

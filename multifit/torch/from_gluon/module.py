@@ -15,10 +15,8 @@ from ...gluon.step.blocks import blocks_of
 from ...gluon.step.network import flatten, regroup
 from ...utils.errors import Problem, SpecError, raise_problems
 from ...utils.text import last_line, quoted
-from .parameters import Held, with_frozen
+from .parameters import WAY_OUT, Held, with_frozen
 from .translate import read_graph, translate, untranslated
-
-WAY_OUT = 'or use engine="mxnet"'
 
 Places = list[tuple[Any, Any]]
 """Where each argument of a graph is: in a list or dict of tensors, under a key; None is for the inputs."""
@@ -90,7 +88,7 @@ class GluonModule(nn.Module):
             way_out = "make the Block that holds them a child"
             raise self.refuse(f"it reads {quoted(foreign)}, which it does not hold", way_out)
         text = with_frozen(as_json(symbol), means) if means else as_json(symbol)
-        raise_problems(self._untranslated(text))
+        raise_problems([self._problem(each) for each in untranslated(text)])
         places = [(None, names.index(n)) if n in names else self.held.place(n) for n in variables]
         module = translate(text, variables, {}, self.training)
         operators = [node.operator for node in read_graph(text).calls()]
@@ -101,24 +99,18 @@ class GluonModule(nn.Module):
         message = f'engine="torch": {self.where} cannot become a graph: {why}; {way_out or self.way_out}'
         return SpecError(f"{message}, {WAY_OUT}")
 
-    def _untranslated(self, symbol: str) -> list[Problem]:
-        problems = untranslated(symbol)
-        return [
-            Problem("spec", f'engine="torch": {self.where}: {each.message}; use other operators, {WAY_OUT}')
-            for each in problems
-        ]
+    def _problem(self, of: Problem) -> Problem:
+        message = f'engine="torch": {self.where}: {of.message}; use other operators, {WAY_OUT}'
+        return Problem("spec", message)
 
     def _materialise(self, graph: Traced, given: Iterable[Tensor]) -> None:
         """Give parameters that have no values yet their first ones; shapes are those that fit the inputs."""
-        if not any(p._data is None for p in self.held.parameters.values()) and not self._is_lazy():
+        tensors = [*self.parameters(), *self.buffers()]
+        if not any(map(is_lazy, tensors)) and all(p._data is not None for p in self.held.parameters.values()):
             return
         self._initialise()
         shapes = {f"#input{at}": tuple(each.shape) for at, each in enumerate(given)}
         self.held.infer(graph.symbol, shapes)
-
-    def _is_lazy(self) -> bool:
-        tensors = [*self.parameters(), *self.buffers()]
-        return any(map(is_lazy, tensors))
 
 
 def _called(function: Callable[..., Any], symbols: Sequence[Any], module: GluonModule) -> Any:

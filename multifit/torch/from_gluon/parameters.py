@@ -24,6 +24,8 @@ from .translate import add_modules, free_path
 
 LAZY: Any = UninitializedParameter
 LAZY_BUFFER: Any = UninitializedBuffer
+WAY_OUT = 'or use engine="mxnet"'
+GLUON_NORM = mx.gluon.nn.basic_layers._BatchNorm
 NORMS = "BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm"
 
 
@@ -64,7 +66,7 @@ class Held:
         self.norms = {
             free_path(name): Norm()
             for name, each in blocks_of(block).items()
-            if _is_norm(each) and name and f"{name}.running_mean" in parameters
+            if isinstance(each, GLUON_NORM) and name and f"{name}.running_mean" in parameters
         }
         can_learn = learnable(parameters)
         for name, parameter in parameters.items():
@@ -167,9 +169,8 @@ class Held:
                 n for n, p in of if p.grad_req == "add"
             ],
         }
-        way_out = 'or use engine="mxnet"'
         return [
-            Problem("trainer", f'engine="torch": {self.where}: {quoted(names)} {what}, {way_out}')
+            Problem("trainer", f'engine="torch": {self.where}: {quoted(names)} {what}, {WAY_OUT}')
             for what, names in found.items()
             if names
         ]
@@ -187,10 +188,6 @@ def with_frozen(symbol: str, means: set[str]) -> str:
         if node["op"] in NORMS and graph["nodes"][node["inputs"][3][0]]["name"] in means:
             node.setdefault("attrs", {})["use_global_stats"] = "True"
     return json.dumps(graph)
-
-
-def _is_norm(block: Any) -> bool:
-    return isinstance(block, mx.gluon.nn.basic_layers._BatchNorm)
 
 
 def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, Numbers]:

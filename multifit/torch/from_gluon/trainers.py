@@ -19,6 +19,7 @@ from ...spec import TrainerSpec
 from ...utils.errors import Problem
 from ...utils.text import quoted
 from .optimizer import MXNetOptimizer
+from .parameters import WAY_OUT
 from .rules import RULES
 
 Lookup = Callable[[Tensor], Any]
@@ -72,8 +73,11 @@ def _converted(
         return declared, []
     if optimizer is None or problems:
         return declared, problems
-    if (problem := _unsupported(where, optimizer)) is not None:
-        return declared, [problem]
+    kind = type(optimizer)
+    if kind.__name__.lower() not in RULES or not kind.__module__.startswith(KNOWN):
+        message = f"{kind.__name__} has no translation (supported are {quoted(sorted(RULES))})"
+        message = f'engine="torch": {where}: {message}; use one of these, {WAY_OUT}'
+        return declared, [Problem("trainer", message)]
     schedule, optimizer.lr_scheduler = optimizer.lr_scheduler, None
     counts = optimizer._index_update_count
     before = {n: counts.get(at, optimizer.begin_num_update) for n, at in ordered.items()}
@@ -83,28 +87,20 @@ def _converted(
         states = {n: known_states[at] for n, at in ordered.items() if at in known_states}
     structural = {id(each): name for name, each in parameters.items()}
 
-    kind = type(type(optimizer).__name__, (MXNetOptimizer,), {})  # whose name messages and the plan show
+    named = type(kind.__name__, (MXNetOptimizer,), {})  # a name that messages and the plan show
 
     def make(tensors: Sequence[Tensor], **declared: Any) -> MXNetOptimizer:
         """Return the optimizer; the declared options are those that it has already."""
         found = {each: structural[id(lookup(each))] for each in tensors}
         known = {tensor: before.get(name, 0) for tensor, name in found.items()}
         begun = {tensor: states[name] for tensor, name in found.items() if name in states}
-        made: MXNetOptimizer = kind(tensors, copy.deepcopy(optimizer), lookup, known, begun)
+        made: MXNetOptimizer = named(tensors, copy.deepcopy(optimizer), lookup, known, begun)
         return made
 
-    make.__name__ = kind.__name__
+    make.__name__ = named.__name__
     options = {n: each for n, each in (spec.optimizer_params or {}).items() if n != "lr_scheduler"}
     made = replace(spec, params=pattern, optimizer=make, optimizer_params=options, lr_scheduler=schedule)
     return made, []
-
-
-def _unsupported(where: str, optimizer: Any) -> Problem | None:
-    kind, module = type(optimizer).__name__, type(optimizer).__module__
-    if kind.lower() in RULES and module.startswith(KNOWN):
-        return None
-    message = f'engine="torch": {where}: {kind} has no translation (supported are {quoted(sorted(RULES))})'
-    return Problem("trainer", f'{message}; use one of these, or use engine="mxnet"')
 
 
 def _pattern(names: Sequence[str]) -> str:

@@ -1,14 +1,12 @@
 """Losses of Gluon on tensors: values, gradients, and missing or weighted values, as with MXNet."""
 
-import re
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from multifit import LabelSpec, LossSpec, SpecError, TaskSpec
+from multifit import LabelSpec, LossSpec, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.step import loss_calls as gluon
 from multifit.losses import SegmentationCELoss, SequenceCELoss
@@ -18,17 +16,14 @@ from tests.torch.from_gluon.bridges import assert_same, bridged, by_sample
 
 loss = mx.gluon.loss
 R = np.random.RandomState(0)
-
-
-def numbers(*shape: int) -> np.ndarray:
-    return R.randn(*shape)
+Arrays = dict[str, np.ndarray]
 
 
 def classes(*shape: int, count: int = 3) -> np.ndarray:
     return R.randint(0, count, shape)
 
 
-def probabilities(*shape: int) -> np.ndarray:
+def shares(*shape: int) -> np.ndarray:
     values = np.exp(R.randn(*shape))
     return values / values.sum(axis=-1, keepdims=True)
 
@@ -48,184 +43,107 @@ class Scaled(loss.Loss):
         return F.mean(F.broadcast_mul(F.abs(output - label), scale), axis=1)
 
 
-CASES: dict[str, tuple[Any, list[np.ndarray]]] = {
-    "softmax": (loss.SoftmaxCELoss(), [numbers(6, 3), classes(6)]),
-    "softmax, real classes": (
-        loss.SoftmaxCELoss(weight=2.0),
-        [numbers(6, 3), classes(6, 1).astype("float64")],
-    ),
-    "softmax, sequences": (loss.SoftmaxCELoss(axis=1), [numbers(6, 3, 4), classes(6, 4)]),
-    "softmax, probabilities": (loss.SoftmaxCELoss(sparse_label=False), [numbers(6, 3), probabilities(6, 3)]),
-    "sigmoid": (loss.SigmoidBCELoss(), [numbers(6, 2), classes(6, 2, count=2).astype("float64")]),
-    "l2": (loss.L2Loss(), [numbers(6, 2), numbers(6, 2)]),
-    "l2 of numbers": (loss.L2Loss(), [numbers(6, 1), numbers(6)]),
-    "l1": (loss.L1Loss(), [numbers(6, 2, 3), numbers(6, 2, 3)]),
-    "huber": (loss.HuberLoss(rho=0.3), [numbers(6, 2), numbers(6, 2)]),
-    "hinge": (loss.HingeLoss(), [numbers(6, 2), numbers(6, 2)]),
-    "squared hinge": (loss.SquaredHingeLoss(), [numbers(6, 2), numbers(6, 2)]),
-    "logistic": (loss.LogisticLoss(), [numbers(6, 2), np.sign(numbers(6, 2))]),
-    "kl": (loss.KLDivLoss(), [numbers(6, 3), probabilities(6, 3)]),
-    "poisson": (loss.PoissonNLLLoss(), [numbers(6, 3), np.abs(numbers(6, 3))]),
-    "segmentation": (SegmentationCELoss(ignore_label=2), [numbers(6, 3, 4, 4), classes(6, 4, 4)]),
-    "segmentation of all": (SegmentationCELoss(None, weight=0.5), [numbers(6, 3, 4), classes(6, 4)]),
-    "distance": (distance, [numbers(6, 2), numbers(6, 2)]),
-    "a parameter": (Scaled(), [numbers(6, 2), numbers(6, 2)]),
+LENGTHS = {"n": np.array([1, 3, 5, 2, 4, 1], "float32")}
+# the loss, outputs, labels, and other slots; of all, each value of a label may be missing, or have a weight
+OF_VALUES: dict[str, Any] = {
+    "softmax": (loss.SoftmaxCELoss(), R.randn(6, 3), classes(6)),
+    "softmax, sequences": (loss.SoftmaxCELoss(axis=1), R.randn(6, 3, 4), classes(6, 4)),
+    "sigmoid": (loss.SigmoidBCELoss(), R.randn(6, 2), classes(6, 2, count=2).astype("float64")),
+    "l2": (loss.L2Loss(), R.randn(6, 2), R.randn(6, 2)),
+    "l2 of numbers": (loss.L2Loss(), R.randn(6, 1), R.randn(6)),
+    "l1": (loss.L1Loss(), R.randn(6, 2, 3), R.randn(6, 2, 3)),
+    "huber": (loss.HuberLoss(rho=0.3), R.randn(6, 2), R.randn(6, 2)),
+    "hinge": (loss.HingeLoss(), R.randn(6, 2), R.randn(6, 2)),
+    "squared hinge": (loss.SquaredHingeLoss(), R.randn(6, 2), R.randn(6, 2)),
+    "logistic": (loss.LogisticLoss(), R.randn(6, 2), np.sign(R.randn(6, 2))),
+    "segmentation": (SegmentationCELoss(ignore_label=2), R.randn(6, 3, 4, 4), classes(6, 4, 4)),
+    "distance": (distance, R.randn(6, 2), R.randn(6, 2)),
 }
-PER_SAMPLE = {"softmax, probabilities", "kl", "poisson", "segmentation of all", "a parameter"}
+OF_SAMPLES: dict[str, Any] = {
+    "softmax, shares": (loss.SoftmaxCELoss(sparse_label=False), R.randn(6, 3), shares(6, 3)),
+    "kl": (loss.KLDivLoss(), R.randn(6, 3), shares(6, 3)),
+    "segmentation of all": (SegmentationCELoss(None, weight=0.5), R.randn(6, 3, 4), classes(6, 4)),
+    "a parameter": (Scaled(), R.randn(6, 2), R.randn(6, 2)),
+}
+WHOLE: dict[str, Any] = {  # MXNet returns a number of the latter, and takes no column of classes elsewhere
+    "softmax, real classes": (loss.SoftmaxCELoss(weight=2.0), R.randn(6, 3), classes(6, 1).astype("float64")),
+    "poisson": (loss.PoissonNLLLoss(), R.randn(6, 3), np.abs(R.randn(6, 3))),
+    "sequences": (SequenceCELoss(), R.randn(6, 5, 3), classes(6, 5), LENGTHS),
+}
+WEIGHTED: dict[str, Any] = {
+    "sequences": WHOLE["sequences"],
+    "weighted sequences": (SequenceCELoss(1, weight=0.5), R.randn(6, 3, 5), classes(6, 5), LENGTHS),
+    "segmentation of all": OF_SAMPLES["segmentation of all"],
+}
 
 
-# MXNet takes no column of classes there, or returns a number
-ALONE = {"softmax, real classes", "poisson"}
-
-
-def both(fn: Any, arrays: list[np.ndarray], label: Any = "y", **fields: Any) -> Any:
-    """Return the loss with MXNet and on tensors, each a function of present values or weights."""
-    spec = TaskSpec(outputs=["y"], labels=[label], losses={"y": LossSpec(fn, "y", "y", **fields)})
+def assert_agree(case: Any, added: Arrays, tolerance: float, label: Any = "y", **fields: Any) -> None:
+    """Check values, gradients and shares of present values; `added` are presences or weights."""
+    fn, output, values, *others = case
+    slots: Arrays = {**added, **(others[0] if others else {})}
+    labels = [label, *(["n"] if others else []), *fields.values()]
+    takes = ["y", "n"] if others else "y"
+    spec = TaskSpec(outputs=["y"], labels=labels, losses={"y": LossSpec(fn, "y", takes, **fields)})
     setup, _ = bridged(mx.gluon.nn.Dense(2), spec)
-    (term,), (bridge_term,) = spec.terms, setup.spec.terms
     if isinstance(fn, Scaled):
         fn.initialize()
-        bridge_term.spec.fn.held.read()
-    return partial(of_gluon, term, arrays), partial(of_torch, bridge_term, arrays)
+        setup.spec.terms[0].spec.fn.held.read()
+    theirs = of_gluon(spec.terms[0], output, values, slots)
+    ours = of_torch(setup.spec.terms[0], output, values, slots)
+    assert_same(ours[:2], theirs[:2], tolerance)
+    assert_same(ours[2:], theirs[2:], 1e-6)  # in float32
 
 
-def references(output: Any, label: Any, others: Any) -> dict[Ref, Any]:
-    arrays = {Ref(OUTPUTS, "y"): output, Ref(LABELS, "y"): label}
-    return {**arrays, **{Ref(LABELS, name): each for name, each in others.items()}}
+def references(output: Any, slots: Any) -> dict[Ref, Any]:
+    return {Ref(OUTPUTS, "y"): output, **{Ref(LABELS, name): each for name, each in slots.items()}}
 
 
-def of_gluon(term: Any, arrays: list[np.ndarray], **others: np.ndarray) -> Any:
-    output, label = (mx.nd.array(each, dtype=each.dtype) for each in arrays)
-    added = {name.replace("_", "."): mx.nd.array(each, dtype="float32") for name, each in others.items()}
-    if "weight.y" in added:
-        added["weight.y"] = added["weight.y"].astype("float64")
+def of_gluon(term: Any, output: Any, label: Any, slots: Arrays) -> list[np.ndarray]:
+    output = mx.nd.array(output, dtype="float64")
+    added = {name: mx.nd.array(each, dtype=each.dtype) for name, each in {"y": label, **slots}.items()}
     output.attach_grad()
-    by_value = gluon.counts_values(term, references(output, label, added)) if term.present else False
+    by_value = gluon.counts_values(term, references(output, added)) if term.present else False
     with mx.autograd.record():
-        (values,) = gluon.call_loss(term, references(output, label, added), None, by_value)
+        (values,) = gluon.call_loss(term, references(output, added), None, by_value)
     values.backward()
-    share = gluon.present_share(term, added).asnumpy() if term.present else None
-    return by_sample(values.asnumpy()), output.grad.asnumpy(), share
+    share = [gluon.present_share(term, added).asnumpy()] if term.present else []
+    return [by_sample(values.asnumpy()), output.grad.asnumpy(), *share]
 
 
-def of_torch(term: Any, arrays: list[np.ndarray], **others: np.ndarray) -> Any:
-    output, label = map(torch.from_numpy, arrays)
-    added = {
-        name.replace("_", "."): torch.from_numpy(each.astype("float32")) for name, each in others.items()
-    }
-    output.requires_grad_()
-    output.grad = None
-    (values,) = native.call_loss(term, references(output, label, added))
+def of_torch(term: Any, output: Any, label: Any, slots: Arrays) -> list[np.ndarray]:
+    output = torch.tensor(output, requires_grad=True)
+    added = {name: torch.from_numpy(each) for name, each in {"y": label, **slots}.items()}
+    (values,) = native.call_loss(term, references(output, added))
     values.sum().backward()
-    share = native.present_share(term, added).numpy() if term.present else None
-    return by_sample(values.detach().numpy()), output.grad.numpy(), share
+    share = [native.present_share(term, added).numpy()] if term.present else []
+    return [by_sample(values.detach().numpy()), output.grad.numpy(), *share]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients(name: str):
-    theirs, ours = both(*CASES[name])
-    assert_same(ours()[:2], theirs()[:2], 1e-8)
+@pytest.mark.parametrize("name", [*OF_VALUES, *OF_SAMPLES, *WHOLE])
+def test_values_and_gradients(name: str) -> None:
+    assert_agree({**OF_VALUES, **OF_SAMPLES, **WHOLE}[name], {}, 1e-8)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ALONE])
-def test_missing_values(name: str):
-    fn, arrays = CASES[name]
-    theirs, ours = both(fn, arrays, LabelSpec("y", missing="nan"))
-    present = R.rand(*arrays[1].shape) < 0.6
-    if name in PER_SAMPLE or arrays[1].ndim == 1:
-        present = np.broadcast_to(present.reshape(6, -1)[:, :1], (6, arrays[1].size // 6)).reshape(
-            arrays[1].shape
-        )
-    (*found, share), (*expected, their_share) = ours(present_y=present), theirs(present_y=present)
-    assert_same(found, expected, 1e-8)
-    assert_same(share, their_share, 1e-6)  # in float32
+@pytest.mark.parametrize("name", [*OF_VALUES, *OF_SAMPLES])
+def test_missing_values(name: str) -> None:
+    case = {**OF_VALUES, **OF_SAMPLES}[name]
+    shape = case[2].shape
+    present = R.rand(*shape) < 0.6
+    if name in OF_SAMPLES or len(shape) == 1:  # whole samples
+        present = np.broadcast_to(present.reshape(6, -1)[:, :1], (6, present.size // 6)).reshape(shape)
+    assert_agree(case, {"present.y": present.astype("float32")}, 1e-8, LabelSpec("y", missing="nan"))
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in PER_SAMPLE - {"segmentation of all"}])
-def test_weights(name: str):
-    fn, arrays = CASES[name]
-    weight = np.abs(numbers(*arrays[1].shape))
-    theirs, ours = both_weighted(fn, arrays)
-    assert_same(ours(weight_y=weight)[:2], theirs(weight_y=weight)[:2], 1e-6)
+@pytest.mark.parametrize("name", [*OF_VALUES, *WEIGHTED])
+def test_weights(name: str) -> None:
+    case = {**OF_VALUES, **WEIGHTED}[name]
+    assert_agree(case, {"weight.y": np.abs(R.randn(*case[2].shape))}, 1e-6, sample_weight="w")
 
 
-def both_weighted(fn: Any, arrays: list[np.ndarray]) -> Any:
-    spec = TaskSpec(outputs=["y"], labels=["y", "w"], losses={"y": LossSpec(fn, "y", "y", sample_weight="w")})
-    setup, _ = bridged(mx.gluon.nn.Dense(2), spec)
-    (term,), (bridge_term,) = spec.terms, setup.spec.terms
-    return partial(of_gluon, term, arrays), partial(of_torch, bridge_term, arrays)
-
-
-def test_sequences():
-    spec = TaskSpec(
-        outputs=["y"], labels=["y", "length"], losses={"y": LossSpec(SequenceCELoss(), "y", ["y", "length"])}
-    )
-    setup, _ = bridged(mx.gluon.nn.Dense(2), spec)
-    arrays = [numbers(4, 5, 3), classes(4, 5)]
-    lengths = {"length": np.array([1, 3, 5, 2], "float32")}
-    theirs, ours = (
-        of_gluon(spec.terms[0], arrays, **lengths),
-        of_torch(setup.spec.terms[0], arrays, **lengths),
-    )
-    assert_same(ours[:2], theirs[:2], 1e-8)
-
-
-@pytest.mark.parametrize(("axis", "weight"), [(-1, None), (1, 0.5)])
-def test_weighted_sequences(axis: int, weight: float | None):
-    fn = SequenceCELoss(axis, weight=weight)
-    declared = LossSpec(fn, "y", ["y", "length"], sample_weight="w")
-    spec = TaskSpec(outputs=["y"], labels=["y", "length", "w"], losses={"y": declared})
-    setup, _ = bridged(mx.gluon.nn.Dense(2), spec)
-    arrays = [numbers(4, 5, 3) if axis == -1 else numbers(4, 3, 5), classes(4, 5)]
-    others = {"length": np.array([1, 3, 5, 2], "float32"), "weight_y": np.abs(numbers(4, 5))}
-    theirs, ours = of_gluon(spec.terms[0], arrays, **others), of_torch(setup.spec.terms[0], arrays, **others)
-    assert_same(ours[:2], theirs[:2], 1e-6)
-
-
-def asks_for_numbers(output: Any, label: Any) -> Any:
-    return output * float(label.asnumpy().mean())
-
-
-REFUSED = {
-    "numbers": (
-        asks_for_numbers,
-        r'losses."y". cannot become a graph: .*asnumpy is not implemented for Symbol',
-    ),
-    "shapes": (loss.SDMLLoss(), r'losses."y". cannot become a graph: .*use F\'s operators'),
-    "own gradients": (
-        mx.gluon.nn.HybridLambda(lambda F, x, y: F.SoftmaxOutput(x, y)),
-        r'losses."y".: the operator SoftmaxOutput .* has no translation; use other operators',
-    ),
-    "an operator": (
-        mx.gluon.nn.HybridLambda(lambda F, x, y: F.khatri_rao(x, y)),
-        r"losses.*y.*: the operator khatri_rao",
-    ),
-}
-
-
-def test_losses_that_cannot_become_graphs_are_refused_together():
-    names = list(REFUSED)
-    with pytest.raises(SpecError) as caught:
-        bridged(
-            mx.gluon.nn.Dense(2),
-            TaskSpec(
-                outputs=["y"], labels=["y"],
-                losses={str(i): LossSpec(REFUSED[name][0], "y", "y") for i, name in enumerate(names)},
-            ),
-        )  # fmt: skip
-    lines = [each.message for each in caught.value.problems]
-    assert len(lines) == len(names)
-    for i, (line, name) in enumerate(zip(lines, names)):
-        assert re.search(REFUSED[name][1].replace("y", str(i), 1), line) and 'or use engine="mxnet"' in line
-
-
-def test_a_net_that_returns_its_loss():
-    spec = TaskSpec(outputs=["y"], losses={"y": LossSpec(outputs="y")})
-    fn = bridged(mx.gluon.nn.Dense(2), spec)[0].spec.terms[0].spec.fn
-    assert [tuple(fn(torch.ones(shape)).shape) for shape in ((1,), (3,), ())] == [(), (3,), ()]
-
-
-def test_a_module_of_torch_stays():
+def test_a_loss_that_the_net_returns_and_one_of_torch() -> None:
     module = torch.nn.MSELoss()
-    setup, _ = bridged(mx.gluon.nn.Dense(2), TaskSpec(outputs=["y"], labels=["y"], losses={"y": module}))
-    assert setup.spec.terms[0].spec.fn is module
+    losses = {"own": LossSpec(outputs="y"), "torch": LossSpec(module, "y", "y")}
+    setup, _ = bridged(mx.gluon.nn.Dense(2), TaskSpec(outputs=["y"], labels=["y"], losses=losses))
+    own, other = (term.spec.fn for term in setup.spec.terms)
+    assert [tuple(own(torch.ones(shape)).shape) for shape in ((1,), (3,), ())] == [(), (3,), ()]
+    assert other is module

@@ -1,132 +1,48 @@
-"""Where MXNet's operators differ from those that torch has by the same name."""
+"""Operators beyond the table: what differs from MXNet, random numbers, modes, types, other sizes."""
 
+import itertools
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from multifit.gluon.compat import mx
-from multifit.torch.from_gluon.attributes import GIVEN, IGNORED, table
-from multifit.torch.from_gluon.operators import OPERATORS
+from multifit.torch.from_gluon.operators.detection import roi_align
+from multifit.torch.from_gluon.operators.layers import bilinear_resize, fully_connected, scaled
 from multifit.torch.from_gluon.translate import translate
-from tests.torch.from_gluon.agreement import assert_agree, in_mxnet, in_torch, normal
-
-from mxnet.operator import get_operator_arguments  # isort: skip
+from tests.torch.from_gluon.agreement import in_mxnet, in_torch, normal
+from tests.torch.from_gluon.test_operators import NAN, OF_ONE_VALUE, POOLED, Row, is_refused
 
 S = mx.sym
-TIES = np.array([[1.0, 2, 2], [3, 3, 0]])
 
 
-def test_the_first_of_equal_elements_gets_the_gradient():
-    other = np.array([[1.0, 2, 1], [3, 1, 0]])
-    assert_agree(S.broadcast_maximum, TIES, other)
-    assert_agree(S.broadcast_minimum, TIES, other)
-    assert_agree(lambda x, y: S.broadcast_maximum(x, y), TIES, TIES[:1])
+def run(make: Callable[..., Any], *arrays: Any, training: bool = True) -> torch.Tensor:
+    """Return the translation's first output."""
+    names = [f"x{i}" for i in range(len(arrays))]
+    module = translate(make(*map(S.var, names)).tojson(), names, {}, training)
+    return module(*map(torch.as_tensor, arrays))[0]
 
 
-def test_an_operator_without_attributes_ignores_those_that_it_is_given():
-    assert_agree(lambda x, y: S.broadcast_maximum(x, y, axis=1), TIES, TIES[:1])
-    for name, function in OPERATORS.items():
-        if not set(table(function)) - GIVEN:
-            found = get_operator_arguments(name)
-            own = {each for each, kind in zip(found.names, found.types) if "NDArray" not in kind}
-            assert own <= IGNORED, name
+def test_a_mean_that_begins_beyond_the_map_is_refused() -> None:
+    refused = [each for each in POOLED if is_refused(**each)]
+    assert refused
+    for attributes in refused:
+        with pytest.raises(ValueError, match="a mean begins beyond the map"):
+            run(partial(S.Pooling, **attributes), normal(2, 3, 8, 7))
 
 
-@pytest.mark.parametrize("name", ["maximum", "minimum"])
-def test_nan_is_an_extreme(name):
-    x, y = np.array([np.nan, 1.0, np.nan, 2.0]), np.array([0.0, np.nan, np.nan, 3.0])
-    assert_agree(getattr(S, f"broadcast_{name}"), x, y, constant=(0, 1))
+@pytest.mark.parametrize("row", OF_ONE_VALUE)
+def test_a_norm_of_one_value_is_the_shift_in_its_type(row: Row) -> None:
+    x, *others = (torch.from_numpy(each).float() for each in row.arrays)
+    output = run(row.make, x.bfloat16(), *others)  # parameters stay as they are
+    assert output.dtype == torch.bfloat16
+    np.testing.assert_allclose(run(row.make, x, *others).ravel(), np.tile(others[1], output.numel() // 3))
 
 
-def test_the_remainder_of_a_division_by_zero_is_zero():
-    assert_agree(S.broadcast_mod, TIES, np.array([0.0, 2, 0]), constant=(1,))
-    assert_agree(lambda x: x % 0, np.array([1, -3, 0], "int32"))
-    assert_agree(lambda x: S._internal._rmod_scalar(x, scalar=5), np.array([2, -3, 0], "int32"))
-
-
-@pytest.mark.parametrize("name", ["max", "min"])
-def test_all_equal_extremes_get_the_gradient(name):
-    assert_agree(lambda x: getattr(S, name)(x, axis=1), TIES)
-    assert_agree(lambda x: getattr(S, name)(x, axis=1, keepdims=True), TIES)
-    assert_agree(getattr(S, name), TIES)
-
-
-def test_a_scalar_bound_passes_the_gradient_of_what_is_equal_to_it():
-    assert_agree(lambda x: S._internal._maximum_scalar(x, scalar=2), TIES)
-    assert_agree(lambda x: S._internal._minimum_scalar(x, scalar=2), TIES)
-    assert_agree(lambda x: S.clip(x, a_min=0, a_max=2), TIES)
-
-
-def test_what_is_reduced_to_one_number_has_an_axis():
-    for name in ("sum", "mean", "max", "norm", "prod", "argmax"):
-        (number,) = assert_agree(getattr(S, name), TIES + 1)  # MXNet's gradient of a product with a 0 is NaN
-        assert number.shape == (1,)
-    (number,) = assert_agree(S.dot, np.arange(3.0), np.arange(3.0))
-    assert number.shape == (1,)
-
-
-HALVES = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999999999999994, 2.4, -2.6])
-
-
-@pytest.mark.parametrize("name", ["fix", "trunc", "ceil", "floor"])
-def test_rounding_of_halves(name):
-    assert_agree(getattr(S, name), HALVES)
-
-
-def test_the_running_variance_is_divided_by_n():
-    arrays = normal(4, 3, 5, 5), normal(3), normal(3), normal(3), np.ones(3)
-    norm = {"fix_gamma": False, "momentum": 0.75}  # MXNet keeps it in float32
-    assert_agree(lambda *x: S.BatchNorm(*x, **norm), *arrays, constant=(3, 4))
-    assert_agree(lambda *x: S.BatchNorm(*x, **norm), *arrays, constant=(3, 4), training=False)
-    assert_agree(lambda *x: S.BatchNorm(*x, use_global_stats=True, **norm), *arrays, constant=(3, 4))
-    assert_agree(lambda *x: S.BatchNorm(*x, **norm, axis=3), normal(4, 2, 5, 3), *arrays[1:], constant=(3, 4))
-
-
-def norms_of_one_value():
-    """Return what torch refuses: each norm, where it takes its mean and variance over a single value."""
-    channels, running = [normal(3), normal(3, seed=1)], [normal(3), np.ones(3)]
-    for shape in [(1, 3), (1, 3, 1, 1)]:
-        ones = np.ones(3)  # as which MXNet writes a fixed gamma
-        yield partial(S.BatchNorm, momentum=0.5), (normal(*shape), ones, channels[1], *running)
-        options = {"fix_gamma": False, "momentum": 0.5}
-        yield partial(S.BatchNorm, **options), (normal(*shape), *channels, *running)
-    yield partial(S.BatchNorm, axis=2, **options), (normal(1, 1, 3), *channels, *running)
-    for samples in (1, 2):
-        x = 100 * normal(samples, 3, 1, 1)  # in which 1 / sqrt(eps) would show every rounding
-        yield S.InstanceNorm, [each.astype("float32") for each in (x, *channels)]
-        yield partial(S.GroupNorm, num_groups=3), (x, *channels)
-
-
-NORMS = list(norms_of_one_value())
-
-
-@pytest.mark.parametrize("number", range(len(NORMS)))
-def test_a_norm_of_one_value_is_the_shift(number):
-    norm, arrays = NORMS[number]
-    (output,) = assert_agree(lambda *x: norm(*x), *arrays, constant=(3, 4))
-    np.testing.assert_array_equal(output.ravel(), np.tile(arrays[2], output.size // 3))
-    symbol = norm(*[S.var(f"x{i}") for i in range(len(arrays))])
-    x, *rest = (torch.from_numpy(each).float() for each in arrays)
-    module = translate(symbol.tojson(), [f"x{i}" for i in range(len(arrays))], {}, True)
-    assert module(x.bfloat16(), *rest)[0].dtype == torch.bfloat16  # parameters stay as they are
-
-
-def test_no_class_is_hot_for_an_index_outside():
-    for dtype in ("float64", "int32", "int8"):
-        index = np.array([-1, 1, 5], dtype)
-        assert_agree(lambda i: S.one_hot(i, depth=3, dtype="float64"), index, constant=(0,))
-    assert_agree(lambda i: S.one_hot(i, depth=300, on_value=2), np.array([1, 255], "uint8"), constant=(0,))
-
-
-def test_pooling_of_equal_pixels():
-    assert_agree(lambda x: S.Pooling(x, kernel=(2, 2), stride=(2, 2)), np.zeros((1, 1, 4, 4)))
-
-
-NAN = float("nan")
 ZEROS = np.zeros((2, 3))
-WITH_NAN = np.array([NAN, 1, 2, 3])
 # what docs/leaving-mxnet.md lists, with our output or gradient, and MXNet's if it is always the same
 DIFFERENT = {
     "topk": ("output", partial(S.topk, k=4, axis=1), np.zeros((1, 17)), [0, 1, 2, 3], None),
@@ -135,14 +51,14 @@ DIFFERENT = {
     "norm": ("gradient", partial(S.norm, axis=1), ZEROS, 0, NAN),
     "power": ("gradient", lambda x: x**0, ZEROS, 0, NAN),
     "prod": ("gradient", S.prod, ZEROS, 0, NAN),
-    "relu": ("gradient", S.relu, WITH_NAN[:1], 1, NAN),
-    "clip": ("gradient", partial(S.clip, a_min=0, a_max=9), WITH_NAN[:1], 0, 1),
-    "pool": ("output", partial(S.Pooling, kernel=4), WITH_NAN[None, None], NAN, 3),
+    "relu": ("gradient", S.relu, np.array([NAN]), 1, NAN),
+    "clip": ("gradient", partial(S.clip, a_min=0, a_max=9), np.array([NAN]), 0, 1),
+    "pool": ("output", partial(S.Pooling, kernel=4), np.array([[[NAN, 1, 2, 3]]]), NAN, 3),
 }
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_differs(name):
+def test_what_differs(name: str) -> None:
     kind, make, x, ours, mxnets = DIFFERENT[name]
     symbol, at = make(S.var("x0")), ("output", "gradient").index(kind)
     theirs, heads = in_mxnet(symbol, {"x0": x}, ["x0"], True)
@@ -152,3 +68,95 @@ def test_what_differs(name):
     assert not np.array_equal(found[at][0], theirs[at][0], equal_nan=True)
     if mxnets is not None:
         np.testing.assert_array_equal(np.abs(theirs[at][0] / scale), np.full(theirs[at][0].shape, mxnets))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("attributes", [{}, {"mode": "always"}, {"axes": (1,)}, {"p": 0}], ids=str)
+def test_dropout(attributes: dict[str, Any], training: bool) -> None:
+    x = torch.ones(200, 50)
+    out = run(partial(S.Dropout, **{"p": 0.25, **attributes}), x, training=training)
+    if attributes == {"p": 0} or not training and "mode" not in attributes:
+        assert out is x
+    else:
+        assert out.unique().tolist() == [0, pytest.approx(4 / 3)]
+        assert out.mean().item() == pytest.approx(1, abs=0.1)
+        assert (out.std(1).max().item() == 0) == ("axes" in attributes)
+
+
+DISTRIBUTIONS = [
+    (lambda x: S.random.uniform(1, 3, shape=(100, 100)), 2, 3**-0.5),
+    (lambda x: S.random.normal(1, 3, shape=(100, 100)), 1, 3),
+    (lambda x: S.random.uniform_like(x, low=1, high=3), 2, 3**-0.5),
+    (lambda x: S.random.normal_like(x, loc=1, scale=3), 1, 3),
+]
+
+
+@pytest.mark.parametrize(("make", "mean", "deviation"), DISTRIBUTIONS)
+def test_random_numbers(make: Any, mean: float, deviation: float) -> None:
+    torch.manual_seed(0)
+    first, second = (run(lambda x: S.Group([make(x), x]), torch.zeros(100, 100)) for _ in range(2))
+    assert first.mean().item() == pytest.approx(mean, abs=0.1)
+    assert first.std().item() == pytest.approx(deviation, rel=0.03)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("kinds", [*itertools.product(["float16", "float32"], repeat=2)], ids="-".join)
+def test_types_that_are_made_one(kinds: Any, narrow: bool) -> None:
+    symbol = S.Group(list(S.amp_multicast(*map(S.var, "xy"), num_outputs=2, cast_narrow=narrow)))
+    expected = symbol.infer_type(x=kinds[0], y=kinds[1])[1]  # MXNet cannot compute all of them
+    module = translate(symbol.tojson(remove_amp_cast=False), ["x", "y"], {})
+    found = module(*[torch.tensor([1.5, 2.5], dtype=getattr(torch, kind)) for kind in kinds])
+    assert [each.numpy().dtype for each in found] == expected
+    assert all(each.tolist() == [1.5, 2.5] for each in found)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_recurrent_layer_that_evaluates_has_gradients(monkeypatch: Any, training: bool) -> None:
+    modes, lstm = [], torch.lstm
+
+    def watched(*arguments: Any) -> Any:
+        modes.append(arguments[5:7])
+        return lstm(*arguments)
+
+    monkeypatch.setattr(torch, "lstm", watched)
+    net = partial(S.RNN, mode="lstm", state_size=2, num_layers=2, p=0.5)
+    arrays = [normal(4, 3, 2), normal(2 * 4 * 2 * (2 + 2 + 2)), normal(2, 3, 2), normal(2, 3, 2)]
+    run(net, *arrays, training=training)
+    with torch.no_grad():
+        run(net, *arrays, training=training)
+    assert modes == ([(0.5, True)] * 2 if training else [(0.0, True), (0.0, False)])
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.29, 1 / 3, 0.57, 1.1, 2.2])
+def test_resizing_by_a_scale_makes_the_same_sizes(scale: float) -> None:
+    symbol = S.contrib.BilinearResize2D(S.var("x"), scale_height=scale, scale_width=scale)
+    for size in [*range(10, 400, 5), 512, 1024]:
+        ours = scaled(size, scale), scaled(1024, scale)
+        assert symbol.infer_shape(x=(1, 1, size, 1024))[1][0][2:] == ours
+
+
+def test_resizing_by_a_scale_is_compiled_for_several_sizes() -> None:
+    shrink = partial(bilinear_resize, scale_height=0.29, scale_width=0.7)
+    compiled = torch.compile(shrink, backend="eager", dynamic=True)
+    for size in (100, 200, 90):
+        x = torch.ones(1, 1, size, 50)
+        assert compiled(x).shape == shrink(x).shape
+
+
+@pytest.mark.skipif(not hasattr(torch.export.Dim, "AUTO"), reason="torch fixes sizes before 2.6")
+def test_a_program_takes_any_number_of_regions() -> None:
+    align = S.contrib.ROIAlign(S.var("x"), S.var("y"), pooled_size=(2, 2), spatial_scale=1, sample_ratio=2)
+    module = translate(align.tojson(), ["x", "y"], {})
+    maps, rois = (torch.rand(3, 2, 4, 4), torch.tensor([[i, 0, 0, 3.0, 3] for i in range(3)]))
+    open_axes = dict.fromkeys("xy", {0: torch.export.Dim.AUTO})
+    made = torch.export.export(module, (maps[:2], rois[:2]), dynamic_shapes=open_axes, strict=False)
+    assert torch.equal(made.module()(maps, rois)[0], module(maps, rois)[0])
+
+
+def test_what_mxnet_does_not_compute() -> None:
+    """A region of no sample is 0, and a dense layer takes no rows."""
+    maps, rois = torch.ones(1, 2, 4, 4), torch.tensor([[-1.0, 0, 0, 3, 3], [0, 0, 0, 3, 3]])
+    found = roi_align(maps, rois, pooled_size=(2, 2), spatial_scale=1.0, sample_ratio=1)
+    assert (found[0] == 0).all() and (found[1] == 1).all()
+    assert fully_connected(torch.zeros(0, 3, 4), torch.ones(5, 12), num_hidden=5).shape == (0, 5)

@@ -57,7 +57,6 @@ def box_nms(
     coord_start: int = 2,
     score_index: int = 1,
     id_index: int = -1,
-    background_id: int = -1,
     force_suppress: bool = False,
     in_format: Literal["corner"] = "corner",
     out_format: Literal["corner"] = "corner",
@@ -66,8 +65,6 @@ def box_nms(
     rows = x.reshape(-1, *x.shape[-2:])
     score = rows[..., score_index].detach()
     valid = score > valid_thresh
-    if id_index >= 0 and background_id >= 0:
-        valid = valid & (rows[..., id_index] != background_id)
     order = score.masked_fill(~valid, -math.inf).argsort(dim=1, descending=True, stable=True)
     rows, valid = rows.gather(1, order.unsqueeze(-1).expand(rows.shape)), valid.gather(1, order)
     count = topk if 0 < topk < rows.shape[1] else rows.shape[1]
@@ -117,13 +114,6 @@ def box_decode(
     return torch.cat([center - half, center + half], -1)
 
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "_contrib_box_iou": box_iou,
-    "_contrib_box_nms": box_nms,
-    "_contrib_box_decode": box_decode,
-}
-
-
 # ---- Regions of maps, for detectors with two stages
 
 
@@ -134,7 +124,6 @@ def roi_align(
     pooled_size: Ints,
     spatial_scale: float,
     sample_ratio: Literal[1, 2, 3, 4, 5, 6, 7, 8],
-    position_sensitive: Literal[False, 0] = False,
     aligned: bool = False,
 ) -> Tensor:
     """Return regions in one size; each pixel is the mean of `sample_ratio`² interpolated points.
@@ -181,6 +170,9 @@ def neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor
     return low.long(), (low.long() + 1).clamp(max=size - 1), place - low, inside
 
 
-OPERATORS |= {
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "_contrib_box_iou": box_iou,
+    "_contrib_box_nms": box_nms,
+    "_contrib_box_decode": box_decode,
     "_contrib_ROIAlign": roi_align,
 }

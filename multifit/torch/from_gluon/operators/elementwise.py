@@ -81,10 +81,7 @@ def compare(x: Tensor, y: Tensor, *, operator: str) -> Tensor:
 
 def add_n(*xs: Tensor) -> Tensor:
     """Return the sum of tensors, added in their order."""
-    total = xs[0]
-    for x in xs[1:]:
-        total = total + x
-    return total
+    return sum(xs[1:], xs[0])
 
 
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -193,10 +190,10 @@ _BROADCAST: dict[str, Callable[..., Any]] = {
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"broadcast_{name}": function for name, function in _BROADCAST.items()},
-    **{f"_{name}": function for name, function in _BROADCAST.items()},
-    **{f"elemwise_{name}": _BROADCAST[name] for name in ("add", "sub", "mul", "div")},
-    "_plus": torch.add,
-    "_minus": torch.sub,
+    **{
+        f"elemwise_{name}" if name in ("add", "sub", "mul", "div") else f"_{name}": function
+        for name, function in _BROADCAST.items()
+    },
     "_grad_add": torch.add,
     "add_n": add_n,
     "where": where,

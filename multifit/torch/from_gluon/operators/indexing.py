@@ -13,18 +13,17 @@ from .elementwise import number
 # ---- Operators that look up elements. Indices may be floats, which are truncated
 
 
-Mode = Literal["clip", "wrap"]
+Mode = Literal["clip"]
 
 
-def valid_indices(index: Tensor, size: int, mode: Mode) -> Tensor:
-    """Return indices within an axis: indices outside are moved to its ends, or wrapped around."""
-    index = index.long()
-    return index.remainder(size) if mode == "wrap" else index.clamp(0, size - 1)
+def clipped(index: Tensor, size: int) -> Tensor:
+    """Return indices within an axis: indices outside are moved to its ends."""
+    return index.long().clamp(0, size - 1)
 
 
 def pick(x: Tensor, index: Tensor, *, axis: int = -1, keepdims: bool = False, mode: Mode = "clip") -> Tensor:
     """Return one element along an axis for each index."""
-    index = valid_indices(index, x.shape[axis], mode)
+    index = clipped(index, x.shape[axis])
     picked = x.gather(axis, index if index.ndim == x.ndim else index.unsqueeze(axis))
     return picked if keepdims or x.ndim == 1 else picked.squeeze(axis)
 
@@ -32,7 +31,7 @@ def pick(x: Tensor, index: Tensor, *, axis: int = -1, keepdims: bool = False, mo
 def take(x: Tensor, index: Tensor, *, axis: int = 0, mode: Mode = "clip") -> Tensor:
     """Return the slices of an axis at the indices; the axis is replaced by the shape of the indices."""
     axis = axis % x.ndim
-    slices = x.index_select(axis, valid_indices(index, x.shape[axis], mode).flatten())
+    slices = x.index_select(axis, clipped(index, x.shape[axis]).flatten())
     return slices.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
 
 
@@ -46,7 +45,7 @@ def embedding(
     sparse_grad: Literal[False, 0] = False,
 ) -> Tensor:
     """Return the rows of `weight` at the indices."""
-    return F.embedding(valid_indices(index, input_dim, "clip"), weight)
+    return F.embedding(clipped(index, input_dim), weight)
 
 
 def one_hot(

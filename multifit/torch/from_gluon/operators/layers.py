@@ -36,7 +36,6 @@ def dot(
     *,
     transpose_a: bool = False,
     transpose_b: bool = False,
-    forward_stype: Literal[None, "default"] = None,
 ) -> Tensor:
     """Sum over the last axis of `x` and the first axis of `y`.
 
@@ -54,7 +53,6 @@ def batch_dot(
     transpose_b: bool = False,
     alpha: float = 1.0,
     axis: Literal[-2] = -2,
-    forward_stype: Literal[None, "default"] = None,
 ) -> Tensor:
     """Return the product of each pair of matrices, times `alpha`."""
     product = torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y)
@@ -213,15 +211,6 @@ def ctc_loss(
     )
 
 
-OPERATORS: dict[str, Callable[..., Any]] = {"FullyConnected": fully_connected, "dot": dot}
-OPERATORS |= {
-    "batch_dot": batch_dot,
-    "_linalg_gemm2": batch_dot,
-    "Convolution": convolution,
-    "Deconvolution": deconvolution,
-}
-
-
 # ---- Pooling, along one to three axes, channels first
 
 
@@ -261,14 +250,6 @@ def pooling(
 def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
     """Return the means of windows, one for each pixel of the output."""
     return F.adaptive_avg_pool2d(x, output_size * 2 if len(output_size) == 1 else output_size)
-
-
-OPERATORS |= {
-    "Pooling": pooling,
-    "_contrib_AdaptiveAvgPooling2D": adaptive_avg_pool,
-    "UpSampling": upsampling,
-    "_contrib_BilinearResize2D": bilinear_resize,
-}
 
 
 # ---- Recurrent layers, with time along axis 0
@@ -328,7 +309,17 @@ def unpacked(
     return [piece for group in pairs for piece in group]
 
 
-OPERATORS |= {
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "FullyConnected": fully_connected,
+    "dot": dot,
+    "batch_dot": batch_dot,
+    "_linalg_gemm2": batch_dot,
+    "Convolution": convolution,
+    "Deconvolution": deconvolution,
+    "Pooling": pooling,
+    "_contrib_AdaptiveAvgPooling2D": adaptive_avg_pool,
+    "UpSampling": upsampling,
+    "_contrib_BilinearResize2D": bilinear_resize,
     "RNN": rnn,
     "CTCLoss": ctc_loss,
     "SequenceMask": sequence_mask,

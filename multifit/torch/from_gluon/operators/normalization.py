@@ -27,7 +27,6 @@ def batch_norm(
     momentum: float = 0.9,
     fix_gamma: bool = True,
     use_global_stats: bool = False,
-    output_mean_var: Literal[False] = False,
     axis: int = 1,
 ) -> Tensor:
     """Normalise channels; training updates the running statistics.
@@ -80,7 +79,6 @@ def layer_norm(
     *,
     axis: int = -1,
     eps: float = 1e-5,
-    output_mean_var: Literal[False] = False,
 ) -> Tensor:
     """Normalise along one axis."""
     x = _moved(x, axis, -1)
@@ -94,7 +92,6 @@ def group_norm(
     *,
     num_groups: int = 1,
     eps: float = 1e-5,
-    output_mean_var: Literal[False] = False,
 ) -> Tensor:
     """Normalise groups of channels in each sample; a group has one scale and one shift."""
     if math.prod(x.shape[1:]) == num_groups:
@@ -134,13 +131,8 @@ def leaky_relu(
     *,
     act_type: Literal["leaky", "prelu", "elu", "selu", "gelu"] = "leaky",
     slope: float = 0.25,
-    lower_bound: float = 0.125,
-    upper_bound: float = 0.334,
 ) -> Tensor:
-    """Apply an activation with a slope below zero, which may be learned.
-
-    The bounds are not used: they belong to MXNet's random slopes ("rrelu").
-    """
+    """Apply an activation with a slope below zero, which may be learned."""
     if gamma is not None:
         if gamma.ndim == 1:
             gamma = gamma.reshape(1, -1, *[1] * (x.ndim - 2))

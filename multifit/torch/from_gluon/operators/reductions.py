@@ -84,7 +84,6 @@ def norm(
     ord: Literal[1, 2] = 2,
     axis: Ints | None = None,
     keepdims: bool = False,
-    out_dtype: Literal[None] = None,
 ) -> Tensor:
     """Return sums of absolute values, or square roots of sums of squares."""
     axes = reduced_axes(x, axis)

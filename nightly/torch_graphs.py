@@ -15,7 +15,7 @@ from multifit.gluon.compat import mx
 from multifit.gluon.step.cached_graph import CachedGraph
 from tests.torch.from_gluon.agreement import in_mxnet, in_torch
 
-TASKS = Path(__file__).parents[3] / "tasks"
+TASKS = Path(__file__).parents[1] / "tasks"
 DTYPES = {"float32": "float64", "0": "1"}  # as MXNet writes them, by name and by number
 
 
