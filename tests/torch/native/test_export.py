@@ -46,8 +46,7 @@ def test_parameters_are_written_with_the_names_of_inputs_and_outputs(body: str, 
 def test_parameters_need_no_batch(tmp_path: Path) -> None:
     record, _ = MultiEstimator(heads(), spec_of_heads()).export(tmp_path, format="torch")
     assert json.loads(record.read_text("utf-8"))["inputs"] == [{"name": "x"}]
-    with pytest.raises(
-        ValueError, match='the shapes of the inputs "x" are not known; fit, check or'):
+    with pytest.raises(ValueError, match='the shapes of the inputs "x" are not known; fit, check or'):
         MultiEstimator(heads("lazy"), spec_of_heads()).export(tmp_path, format="torch")
 
 

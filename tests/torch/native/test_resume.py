@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, Dataset, TensorDataset
-from torchmetrics import classification, regression
 
-from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import CheckpointHandler, Every, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import DWA, UPGrad
 from multifit.distributed import World
 from multifit.sampling import Proportional
 from tests.common.ranks import run_ranks
 
+from .measures import measuring
 from .nets import BY_SGD, MISSABLE, Heads, assert_equal_parameters, batches, columns, heads, spec_of_heads
 
 SEVERAL = {
@@ -55,47 +55,6 @@ class Noisy(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         x, kind, size = (column[index] for column in columns(20))
         return x + torch.randn(6) * np.random.rand(), kind, size
-
-
-class Count:
-    """Counts labels, batch by batch."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.count = 0
-
-    def update(self, labels: Tensor, outputs: Tensor) -> None:
-        self.count += len(labels)
-
-    def compute(self) -> float:
-        return self.count
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.count = state["count"]
-
-
-def first_column(output: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    return label[:, 0], output[:, 0]
-
-
-def measuring() -> TaskSpec:
-    """Return a spec with metrics of all kinds, of which two cannot be divided among ranks."""
-    kinds, sizes = {"outputs": "kind", "labels": "kind"}, {"outputs": "size", "labels": "size"}
-    return TaskSpec(
-        inputs=["x"], outputs=["kind", "size"], labels=["kind", "size"],
-        losses={"kind": nn.CrossEntropyLoss(), "size": LossSpec(nn.MSELoss(), weight=0.5)},
-        metrics={
-            "iou": MetricSpec("mean_iou", **kinds), "r2": MetricSpec("sklearn.r2_score", **sizes),
-            "auroc": MetricSpec(classification.MulticlassAUROC(3), **kinds),
-            "pearson": MetricSpec(regression.PearsonCorrCoef(), **sizes, transform=first_column),
-            "count": MetricSpec(Count(), **kinds),
-        },
-    )  # fmt: skip
 
 
 def dropping() -> Heads:
@@ -208,7 +167,7 @@ def test_another_number_of_ranks_continues_with_the_sum_of_the_figures(
     by_ranks(sizes[0], cut, "dense", epochs=None, batches=3)
     for resumed in by_ranks(sizes[1], cut, "dense", resume=cut):
         for name, values in through.history.items():
-            if name not in ("train_pearson", "train_count"):
+            if name not in ("train_pearson", "train_count", "train_largest.mean"):
                 assert resumed.history[name] == pytest.approx(values, rel=1e-10), name
         assert_equal_parameters(resumed.net, through.net)
     assert '"train_count" starts from zero: what each process has measured cannot be divided' in caplog.text
