@@ -82,6 +82,16 @@ def heads(body: str = "dense", seed: int = 0) -> Heads:
     return Heads(BODIES[body]()).double()
 
 
+def net_of(*layers: nn.Module) -> nn.Sequential:
+    """Return a net of these layers in float64, with the same values every time."""
+    net = nn.Sequential(*layers).double()
+    torch.manual_seed(3)
+    for layer in net:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    return net
+
+
 def spec_of_heads(forward: Any = None, **losses: Any) -> TaskSpec:
     """Return a spec for :class:`Heads`, with a cross entropy and half of a squared error by default."""
     declared: dict[str, Any] = {"kind": nn.CrossEntropyLoss(), "size": LossSpec(nn.MSELoss(), weight=0.5)}

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multifit import DataError, LabelSpec, LossSpec, Shards, SpecError, TaskSpec
+from multifit import DataError, LabelSpec, LossSpec, Shards, TaskSpec
 from multifit.engines.batch import CurrentShare, ReadShare, Slice
 from multifit.engines.splitter import Seen, TaskSplitter
 from multifit.sampling import TaskBatch
-from multifit.torch.batch import Batch, BatchSplitter, CarriedState, ValueWeights
+from multifit.torch.batch import Batch, BatchSplitter, ValueWeights
 
 CPU = torch.device("cpu")
 X = torch.arange(12.0).reshape(4, 3)
@@ -145,16 +145,6 @@ def test_a_slot_that_was_real_stays_real(labels: bool) -> None:
     check(splitter(labels=labels, **options).split((X, Y)), X, Y.float())
 
 
-def test_the_last_50_signatures_are_known_and_casts_that_the_check_adds_hold() -> None:
-    casts: dict[str, torch.dtype] = {}
-    many = splitter(casts=casts)
-    for size in [*range(1, 60), 59, 1, 2]:
-        many.split((torch.ones(size, 3), torch.ones(size)))
-    assert [each["x"][0][0] for each in many.seen.signatures if each["x"]] == [*range(10, 60)]
-    casts["y"] = torch.float64
-    check(many.split((X, Y)), X, Y.double())
-
-
 def test_samples_lie_along_another_axis() -> None:
     for raw in ((X.T, Y[None]), Shards([(X.T[:, :3], Y[None, :3]), (X.T[:, 3:], Y[None, 3:])])):
         batch = splitter(batch_axis=1).split(raw)
@@ -229,23 +219,11 @@ def test_batches_keep_the_form_of_the_first(raw: Any) -> None:
 # ---- several loaders
 
 
-def of_tasks(labels: Any, inputs: Any = ("x",), **slots: Any) -> TaskSplitter:
+def of_tasks(labels: Any) -> TaskSplitter:
     losses = {name: LossSpec(nn.MSELoss(), "o", name) for name in ("a", "b")}
-    spec = TaskSpec(inputs=inputs, outputs=["o"], labels=labels, losses=losses)
-    slots = slots or {"one": {"x": "x", "a": "a"}, "two": {"x": "x", "other": "b"}}
+    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=labels, losses=losses)
+    slots = {"one": {"x": "x", "a": "a"}, "two": {"x": "x", "other": "b"}}
     return TaskSplitter(splitter(spec), {name: splitter(spec, slots=own) for name, own in slots.items()})
-
-
-def test_the_loaders_take_turns() -> None:
-    turns = of_tasks(["a", "b"])
-    for _ in range(2):
-        one, two = (
-            turns.split(TaskBatch({"one": (X, Y)})),
-            turns.split(TaskBatch({"two": {"x": X, "other": Y}})),
-        )
-        assert one.absent == {"b"} and two.absent == {"a"}
-        assert one.slots["b"] is two.slots["a"] is None
-        torch.testing.assert_close([one.slots["a"], two.slots["b"]], [Y, Y])
 
 
 def test_the_loaders_batches_are_joined() -> None:
@@ -256,12 +234,6 @@ def test_the_loaders_batches_are_joined() -> None:
     assert found == {
         "a": [2, 0, 0, 0], "b": [0, 0, 1, 1], "present.a": [1, 0, 0, 0], "present.b": [0, 1, 1, 1]
     }  # fmt: skip
-
-
-def test_loaders_that_share_no_slot_are_put_together() -> None:
-    both = of_tasks(["a", "b"], ["x", "z"], one={"x": "x", "a": "a"}, two={"z": "z", "b": "b"})
-    slots = both.split(TaskBatch({"one": (X, Y), "two": (2 * X, Y + 1)})).slots
-    torch.testing.assert_close([slots[name] for name in "xazb"], [X, Y, 2 * X, Y + 1])
 
 
 @pytest.mark.parametrize(
@@ -277,11 +249,6 @@ def test_batches_that_cannot_be_joined(missing: Any, two: Any, found: str) -> No
         labels = [LabelSpec(name, missing=missing) for name in "ab"]
         of_tasks(labels).split(TaskBatch({"one": (X, Y), "two": two}))
     assert found in str(raised.value)
-
-
-def test_a_slot_that_no_loader_fills_is_none() -> None:
-    parts = of_tasks(["a", "b"]).join({"one": {"x": X, "a": None}, "two": {"x": X, "a": None}})
-    assert parts[0]["a"] is None and parts[0]["x"].shape == (8, 3) and parts[1] == []
 
 
 # ---- weights of values
@@ -458,32 +425,3 @@ def test_what_cannot_be_missing(case: str) -> None:
     with pytest.raises(DataError) as raised:
         of_missing(label, **options).split(raw)
     assert found in str(raised.value)
-
-
-# ---- carried state
-
-
-def test_state_is_carried_until_it_is_reset() -> None:
-    def filled(state: CarriedState, samples: int = 4) -> Batch:
-        batch = Batch(None, samples)
-        state.fill_in(batch)
-        return batch
-
-    state, restored = (CarriedState({"h": (2, 0, 3)}, [CPU], torch.float64) for _ in range(2))
-    batch, ones = filled(state), torch.ones(2, 4, 3).double()
-    torch.testing.assert_close(batch.slots["h"], 0 * ones)
-    output = nn.Parameter(torch.ones(2, 4, 3))
-    state.keep(batch, [{"h": output, "o": X}])
-    state.keep(Batch(None, 0), [])  # a rank without samples keeps what it has
-    with torch.no_grad():
-        output.zero_()
-    restored.load(state.state())
-    for each in (state, restored):
-        torch.testing.assert_close(filled(each).slots["h"], ones)
-        assert not filled(each).slots["h"].requires_grad
-    with pytest.raises(DataError, match="gets 3 samples of a batch, but the state of the previous batch has"):
-        filled(state, 3)
-    state.reset()
-    assert state.state() == []
-    with pytest.raises(SpecError, match=r'"h" is \(2, 4, 3\) float64 as an input, but the output "h" is'):
-        state.keep(batch, [{"h": X}])

@@ -160,22 +160,20 @@ def test_shared_parameters_get_the_weighted_sum(case: str, ones: bool) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case][2]])
 def test_rows_are_the_gradients_of_single_tasks(case: str) -> None:
     parameters, compute, _ = prepared(case)
-    by_hand, losses = rows_by_hand(parameters, compute), compute()
+    by_hand, losses = dict(zip(parameters, rows_by_hand(parameters, compute))), compute()
     for parameter in parameters:
         parameter.grad = None
     branch = Branch(losses, set(parameters))
     sizes = [each.numel() for each in branch.shared]
     rows = torch.empty(len(losses), sum(sizes), dtype=torch.float64)
     branch.parameter_rows(branch.shared, rows)
-    found = dict(zip(branch.shared, rows.split(sizes, 1)))
-    for parameter, of_tasks in zip(parameters, by_hand):
-        if parameter in found:
-            expected = torch.stack([torch.zeros_like(parameter) if g is None else g for g in of_tasks])
-            torch.testing.assert_close(found[parameter], expected.flatten(1), rtol=1e-12, atol=1e-12)
-            assert parameter.grad is None
-        else:
-            own = [each for each in of_tasks if each is not None]
-            torch.testing.assert_close(parameter.grad, own[0] if own else None, rtol=1e-12, atol=1e-12)
+    for parameter, found in zip(branch.shared, rows.split(sizes, 1)):
+        of_tasks = [torch.zeros_like(parameter) if g is None else g for g in by_hand.pop(parameter)]
+        torch.testing.assert_close(found, torch.stack(of_tasks).flatten(1), rtol=1e-12, atol=1e-12)
+        assert parameter.grad is None
+    for parameter, of_tasks in by_hand.items():
+        own = next((each for each in of_tasks if each is not None), None)
+        torch.testing.assert_close(parameter.grad, own, rtol=1e-12, atol=1e-12)
 
 
 def test_tasks_without_losses_take_no_part() -> None:

@@ -186,15 +186,6 @@ def test_a_loss_without_a_gradient_may_be_measured(setup: Setup) -> None:
     assert constant.make().evaluate(setup.data, [])["digit"] == 1
 
 
-def test_trainers_out_of_step(setup: Setup) -> None:
-    trainers = {
-        "body": TrainerSpec("body.*", every=2, accumulate=True),
-        "heads": TrainerSpec("(digit|amount).*", every=3, accumulate=True),
-    }
-    text = 'losses["digit"]: is divided by the samples that have its labels'
-    missing(setup).with_trainers(trainers).refused(TrainerError, text, '2 of "body"')
-
-
 PART = 'values of "answers" are missing in samples that have others'
 WHOLE: dict[str, Callable[..., Any]] = {
     "a loss of samples": lambda a, b: (a - b).abs().sum(dim=1),
@@ -302,11 +293,6 @@ BATCHES = [
 def test_a_wrong_batch(setup: Setup, where: str, batch: Any, texts: tuple) -> None:
     message = setup.but(**{where: [batch(*setup.data[0])]}).refused(DataError, *texts)
     assert ("val_data: " in message) == (where == "val_data")
-
-
-@pytest.mark.parametrize("way", ["fit", "check"])
-def test_validation_data_without_a_batch(setup: Setup, way: str) -> None:
-    setup.but(val_data=iter(())).refused(DataError, "val_data is empty", way=way)
 
 
 def test_a_negative_weight_of_a_sample(setup: Setup) -> None:

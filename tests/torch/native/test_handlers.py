@@ -1,6 +1,5 @@
 """Handlers that change batches, losses and gradients, or read them, beside loops by hand."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +28,16 @@ from multifit import (
     TrainerSpec,
     WeightAveraging,
 )
-from multifit.balance import UPGrad
 from tests.common.ranks import run_ranks
 
-from .nets import assert_equal_parameters, batches
+from .nets import assert_equal_parameters, batches, net_of
 
 SGD = TrainerSpec(".*", "sgd", {"lr": 0.1})
 DATA: list[tuple[Tensor, Tensor]] = [(x[:, :4], kind) for x, kind, _ in batches(6, 6, 6, 6)]
 
 
-def net_of(*layers: nn.Module) -> nn.Module:
-    """Return a net of these layers, by default of one, with the same values every time."""
-    net = nn.Sequential(*(layers or [nn.Linear(4, 3)])).double()
-    torch.manual_seed(3)
-    for layer in net:
-        if hasattr(layer, "reset_parameters"):
-            layer.reset_parameters()
-    return net
+def dense() -> nn.Module:
+    return net_of(nn.Linear(4, 3))
 
 
 def normed() -> nn.Module:
@@ -58,7 +50,7 @@ def spec_of(loss: Any) -> TaskSpec:
 
 def fit(handlers: Any, net: Any = None, spec: Any = None, data: Any = DATA, **options: Any) -> Any:
     """Return an estimator after a fit, of one epoch by default."""
-    estimator = MultiEstimator(net or net_of(), spec or nn.CrossEntropyLoss(), SGD)
+    estimator = MultiEstimator(net or dense(), spec or nn.CrossEntropyLoss(), SGD)
     estimator.fit(data, event_handlers=handlers, **{"epochs": 1, **options})
     return estimator
 
@@ -69,7 +61,7 @@ def entropy(net: nn.Module, batch: Any) -> Tensor:
 
 def by_hand(loss: Any, data: Any = DATA, net: Any = None, change: Any = lambda step, net: None) -> Any:
     """Return a net after a loop of gradient descent."""
-    net = net or net_of()
+    net = net or dense()
     for step, batch in enumerate(data):
         net.zero_grad()
         loss(net, batch).backward()
@@ -135,7 +127,7 @@ def test_noise_is_drawn_by_torch() -> None:
 def test_noise_is_the_same_on_all_ranks() -> None:
     def trained(world: Any) -> nn.Module:
         torch.manual_seed(world.rank)  # each rank draws its own numbers
-        net = net_of()
+        net = dense()
         estimator = MultiEstimator(net, nn.CrossEntropyLoss(), SGD, world=world)
         estimator.fit(DATA, epochs=1, event_handlers=[GradientNoise(eta=0.5)])
         return net
@@ -143,24 +135,6 @@ def test_noise_is_the_same_on_all_ranks() -> None:
     one, other = run_ranks(2, trained)
     assert_equal_parameters(one, other)
     assert not torch.equal(one[0].weight, fit([]).net[0].weight)
-
-
-@pytest.mark.parametrize(("given", "option"), [("balance", "balance="), ("losses", "trainers=")])
-def test_another_number_of_objectives_is_refused(given: str, option: str) -> None:
-    class Sums:
-        def change_objective(self, estimator: MultiEstimator, objectives: list) -> list:
-            return [sum(objectives)]
-
-    losses = {name: LossSpec(F.cross_entropy, outputs="y", labels="y") for name in ("one", "two")}
-    options: dict[str, Any] = {"balance": UPGrad()}
-    if given == "losses":
-        losses["one"] = replace(losses["one"], trainers="first")
-        patterns = {"first": ".*weight", "second": ".*bias"}
-        options = {"trainers": {name: TrainerSpec(each, "sgd") for name, each in patterns.items()}}
-    spec = TaskSpec(outputs=["y"], labels=["y"], losses=losses)
-    text = rf"{given}: a handler \(Sums\) adds to .* leave the handler or {option}"
-    with pytest.raises(SpecError, match=text):
-        MultiEstimator(net_of(), spec, **options).fit(DATA, epochs=1, event_handlers=[Sums()])
 
 
 class Infinite(torch.autograd.Function):
@@ -366,7 +340,7 @@ def test_interpretation_counts_what_the_net_predicts(declared: str) -> None:
 
 
 def test_outputs_that_cannot_be_compared() -> None:
-    estimator = MultiEstimator(net_of(), spec_of(lambda output, label: output.square().sum()))
+    estimator = MultiEstimator(dense(), spec_of(lambda output, label: output.square().sum()))
     assert estimator.interpret(DATA) is None
     with pytest.raises(SpecError, match="no output has a loss or a metric by which it can be compared"):
         estimator.evaluate(DATA, event_handlers=[Interpretation()])

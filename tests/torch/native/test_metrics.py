@@ -369,16 +369,6 @@ def test_labels_must_be_as_many_as_outputs() -> None:
         evaluated(spec, (X, Y), [N])
 
 
-def test_two_metrics_must_not_bear_one_name() -> None:
-    metrics = {
-        "m": MetricSpec(torchmetrics.ClasswiseWrapper(RECALL), "o", "y"),
-        "m.multiclassrecall_0": MetricSpec("accuracy", "o", "y"),
-    }
-    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=["y"], metrics=metrics)
-    with pytest.raises(SpecError, match="is produced by metrics"):
-        evaluated(spec, (SCORES, CLASSES), [N])
-
-
 def test_arrays_of_later_batches_must_fit_those_of_the_first() -> None:
     spec = TaskSpec(inputs=["x"], outputs=["o"], labels=["y"], metrics={"m": MetricSpec(average, "o", "y")})
     with pytest.raises(SpecError, match=r"batch 2 has \(23, 2\) .*, and batch 1 \(23, 3\)"):
@@ -395,15 +385,3 @@ def test_labels_that_are_missing_in_part_where_whole_samples_are_needed(metric: 
         DataError, match=r'metrics\["m"\]: 1 value of "y" is missing in samples that have oth'
     ):
         evaluated(spec, (X, label), [N])
-
-
-def test_a_plan_says_where_each_is_computed() -> None:
-    places = {
-        "summed on the device": "mae",
-        "computed from the whole pass": "sklearn.mean_absolute_error",
-        "updated batch by batch": Own(),
-    }
-    for place, metric in places.items():
-        assert place in MultiEstimator(nn.Linear(3, 3).double(), with_loss(metric)).check([(X, Y)]).to_text(
-            200
-        )

@@ -45,8 +45,6 @@ NO_NET = r"not a torch.nn.Module or gluon.Block; give the net itself, an"
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a class": (Net, {}, NO_NET),
     "None": (None, {}, NO_NET),
-    "a name": ("resnet18", {}, NO_NET),
-    "a list": ([Net(2, 1)], {}, NO_NET),
     "a function": (lambda x: x, {}, NO_NET),
     "a class, by engine": (Net, {"engine": "torch"}, r"net is \S.*, not a torch.nn.Module"),
     "mxnet": (Net(2, 1), {"engine": "mxnet"},

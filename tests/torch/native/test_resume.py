@@ -76,7 +76,16 @@ def of_tasks() -> Any:
     return {"kind": shuffled(x, kind), "size": shuffled(x, size)}
 
 
+def carries(net: Any, slots: Any) -> tuple[Tensor, Tensor, Tensor]:
+    hidden = torch.tanh(net.body(slots["x"]) + slots["hidden"])
+    return hidden, net.kind(hidden), net.size(hidden)
+
+
 SPEC = spec_of_heads()
+CARRYING = TaskSpec(
+    inputs=["x", "hidden"], outputs=["hidden", "kind", "size"], labels=["kind", "size"], forward=carries,
+    losses=SPEC.losses, state={"hidden": (0, 8)}, unused=["outputs.hidden"],
+)  # fmt: skip
 CASES: dict[str, tuple[TaskSpec, Callable[[], Any], dict[str, Any]]] = {
     "shuffled": (SPEC, shuffled, {}),
     "its own generator": (SPEC, lambda: shuffled(generator=torch.Generator().manual_seed(3)), {}),
@@ -87,6 +96,7 @@ CASES: dict[str, tuple[TaskSpec, Callable[[], Any], dict[str, Any]]] = {
     "UPGrad of features": (SPEC, shuffled, {"balance": UPGrad(on="features", every=2)}),
     "DWA": (SPEC, shuffled, {"balance": DWA()}),
     "missing labels": (MISSABLE, missing, {}),
+    "carried state": (CARRYING, shuffled, {}),
     "a loader for each task": (SPEC, of_tasks, {}),
 }
 
