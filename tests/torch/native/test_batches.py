@@ -184,6 +184,7 @@ def test_a_rank_reads_its_own_part(whole: int | None) -> None:
 # fmt: off
 WRONG: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "too few": ((X,), {}, ["the batch has 1 array: (4, 3) float32", 'declared 2 slots: "x", "y"']),
+    "numbers": ([1.0, 2.0, 3.0], {}, ["a list of numbers counts as one array per number"]),
     "strings": ({"x": X, "y": ["a", "b"]}, {}, ["\"y\" holds ['a', 'b'], which is not an array"]),
     "an array of strings": ((X, np.array(["a"] * 4)), {}, ['"y" is (4,) string, which a net cannot take']),
     "rows that differ": ({"x": [[1.0], [2.0, 3.0]], "y": Y}, {}, ['"x" holds [[1.0], [2.0, 3.0]]']),

@@ -109,20 +109,6 @@ def test_fused_operators_are_used_where_they_are_faster_and_work() -> None:
     assert not fused(net_of(nn.Embedding(4, 2, sparse=True)), SPEC(".*", "adagrad"))
 
 
-def test_lazy_parameters_have_trainers_before_their_shapes() -> None:
-    net = nn.Sequential(nn.LazyLinear(3))
-    net.unused = nn.LazyLinear(2)
-    net.forward = lambda x: net[0](x)  # type: ignore[method-assign]
-    estimator = estimator_of(net, SPEC(".*", "adam"))
-    assert estimator.learning_rates() == {"lr": 0.001}
-    with pytest.raises(TrainerError) as raised:
-        estimator.check([(x.float(), kind) for x, kind in data()])
-    assert raised.value.problems[0].message == (
-        'the forward pass never reached "unused.weight", "unused.bias": no trainer can update what has no '
-        'shape yet; take the layer out of the net, or pass frozen=["unused.*"]'
-    )
-
-
 # ---- mistakes
 
 SHARED = dense()
@@ -413,15 +399,6 @@ def test_a_trainer_whose_parameters_rest_is_logged(caplog: pytest.LogCaptureFixt
         'trainers["head"]: nothing that it selects requires gradients: "2.weight", "2.bias"; it trains '
         "nothing until that changes"
     )
-
-
-def test_layers_that_the_user_keeps_in_evaluation_mode_stay_so() -> None:
-    class Kept(nn.BatchNorm1d):
-        def train(self, mode: bool = True) -> Any:
-            return super().train(False)
-
-    net = net_of(nn.Linear(6, 4), Kept(4), nn.Linear(4, 3)).train()
-    assert changes(estimator_of(net, DECAYS)) == ALL - STATISTICS
 
 
 def test_what_is_frozen_is_saved() -> None:
