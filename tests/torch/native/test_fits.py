@@ -26,7 +26,6 @@ from .nets import (
     assert_equal_parameters,
     batches,
     by_hand,
-    columns,
     heads,
     loader,
     spec_of_heads,
@@ -34,61 +33,81 @@ from .nets import (
 )
 
 PARTS = {"body": r"body\..*", "heads": r"(kind|size)\..*"}
+BY_PARTS = {name: TrainerSpec(pattern, "sgd", SGD) for name, pattern in PARTS.items()}
 
 
-def fitted(net: nn.Module, trainers: Any = BY_SGD, data: Any = None, epochs: int = 2, **options: Any) -> Any:
-    """Return an estimator of two heads after a fit."""
-    estimator = MultiEstimator(net, options.pop("spec", None) or spec_of_heads(), trainers, **options)
-    estimator.fit(loader() if data is None else data, epochs=epochs, event_handlers=[])
-    return estimator
+def by_sgd(net: nn.Module) -> list[torch.optim.Optimizer]:
+    return [Sgd(net.parameters(), **SGD)]
 
 
 def of_heads(net: Heads) -> list[nn.Parameter]:
     return [*net.kind.parameters(), *net.size.parameters()]
 
 
+def fitted(net: nn.Module, trainers: Any = BY_SGD, data: Any = None, epochs: int = 2, **options: Any) -> Any:
+    """Return an estimator of two heads after a fit."""
+    spec, handlers = options.pop("spec", None) or spec_of_heads(), options.pop("handlers", ())
+    estimator = MultiEstimator(net, spec, trainers, **options)
+    estimator.fit(loader() if data is None else data, epochs=epochs, event_handlers=[*handlers])
+    return estimator
+
+
+def assert_as_by_hand(
+    trainers: Any = BY_SGD,
+    optimizers: Callable[[Any], Sequence[torch.optim.Optimizer]] = by_sgd,
+    net: Any = None,
+    data: Any = None,
+    of_hand: dict[str, Any] | None = None,
+    **options: Any,
+) -> MultiEstimator:
+    """Train a net by fit and its copy by hand, whose options are `of_hand`; check that they are equal."""
+    net = net or heads()
+    hand, both = copy.deepcopy(net), {"data": data or loader(), "epochs": options.get("epochs", 2)}
+    estimator = fitted(net, trainers, data, **options)
+    by_hand(hand, optimizers(hand), **{**both, **(of_hand or {})})
+    assert_equal_parameters(net, hand)
+    return estimator
+
+
 # ---- updates
 
 # the trainers as declared, and the optimizers by hand
 TRAINERS: dict[str, tuple[Any, Callable[[Any], Sequence[torch.optim.Optimizer]]]] = {
-    "sgd": (BY_SGD, lambda net: [Sgd(net.parameters(), **SGD)]),
+    "sgd": (BY_SGD, by_sgd),
     "a class": (TrainerSpec(".*", RMSprop, {"lr": 0.01, "momentum": 0.5}),
                 lambda net: [RMSprop(net.parameters(), lr=0.01, momentum=0.5)]),
     "adamw": (TrainerSpec(".*", "AdamW", {"learning_rate": 0.01, "wd": 0.2}),
               lambda net: [AdamW(net.parameters(), 0.01, weight_decay=0.2)]),
     "a function": (TrainerSpec(".*", partial(Adagrad, lr=0.1)), lambda net: [Adagrad(net.parameters(), 0.1)]),
-    "several": ({"body": TrainerSpec(PARTS["body"], "adam", {"lr": 0.01}),
-                 "heads": TrainerSpec(PARTS["heads"], "sgd", SGD)},
+    "several": ({"body": TrainerSpec(PARTS["body"], "adam", {"lr": 0.01}), "heads": BY_PARTS["heads"]},
                 lambda net: [Adam(net.body.parameters(), 0.01), Sgd(of_heads(net), **SGD)]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "trainers"),
-    [*[("dense", name) for name in TRAINERS], *[(body, "sgd") for body in BODIES if body != "dense"]],
-)
-def test_parameters_are_those_of_the_loop_by_hand(body: str, trainers: str) -> None:
-    declared, make = TRAINERS[trainers]
-    net, hand = heads(body), heads("dense" if body == "lazy" else body)
+@pytest.mark.parametrize("trainers", TRAINERS)
+def test_parameters_are_those_of_the_loop_by_hand(trainers: str) -> None:
+    assert_as_by_hand(*TRAINERS[trainers])
+
+
+@pytest.mark.parametrize("body", [body for body in BODIES if body != "dense"])
+def test_so_are_those_of_other_nets(body: str) -> None:
+    net = heads(body)
     if body == "lazy":  # whose parameters get their shapes from the first batch
         MultiEstimator(net, spec_of_heads()).check(loader())
-        hand.load_state_dict(net.state_dict())
-    fitted(net, declared)
-    by_hand(hand, make(hand), loader())
-    assert_equal_parameters(net, hand)
+    assert_as_by_hand(net=net)
 
 
 def test_an_optimizer_that_exists_is_taken_as_it_is() -> None:
-    net, hand = heads(), heads()
-    make = lambda net: Sgd([{"params": of_heads(net), "lr": 0.3}, {"params": net.body.parameters()}], **SGD)  # noqa: E731
-    optimizer = make(net)
-    trainers = fitted(net, {"sgd": optimizer}).trainers
-    assert trainers["sgd"].optimizer is optimizer and trainers["sgd"].learning_rate == 0.3
-    by_hand(hand, [make(hand)], loader())
-    assert_equal_parameters(net, hand)
-    assert (
-        MultiEstimator(net, spec_of_heads(), {"sgd": trainers["sgd"]}).trainers["sgd"].optimizer is optimizer
-    )
+    def make(net: Any) -> list[torch.optim.Optimizer]:
+        return [Sgd([{"params": of_heads(net), "lr": 0.3}, {"params": net.body.parameters()}], **SGD)]
+
+    net = heads()
+    (optimizer,) = make(net)
+    estimator = assert_as_by_hand({"sgd": optimizer}, make, net)
+    handle: Any = estimator.trainers["sgd"]
+    assert handle.optimizer is optimizer and handle.learning_rate == 0.3
+    again: Any = MultiEstimator(net, spec_of_heads(), {"sgd": handle}).trainers["sgd"]
+    assert again.optimizer is optimizer
 
 
 SCHEDULES: dict[str, Any] = {
@@ -118,18 +137,19 @@ WINDOWS: dict[str, tuple[dict[str, Any], dict[str, Any], Sequence[int]]] = {
 )
 def test_updates_with_schedules_clipping_and_windows(window: str, schedule: str) -> None:
     options, of_estimator, sizes = WINDOWS[window]
-    net, hand = heads(), heads()
     trainer = TrainerSpec(".*", "sgd", SGD, SCHEDULES[schedule], **options)
-    fitted(net, trainer, batches(*SIZES), **of_estimator)
-    optimizer, clips = Sgd(hand.parameters(), **SGD), "clip_norm" in options
+    largest, norms, schedulers = options.get("clip_norm", 1e9), list[float](), list[Any]()
+
+    def make(net: Any) -> list[torch.optim.Optimizer]:
+        optimizer = Sgd(net.parameters(), **SGD)
+        schedulers.append(SCHEDULES[schedule](optimizer))
+        return [optimizer]
 
     def clip(net: nn.Module) -> None:
-        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0 if clips else 1e9)
-        norms.append(float(norm))
+        norms.append(float(nn.utils.clip_grad_norm_(net.parameters(), largest)))
 
-    norms: list[float] = []
-    by_hand(hand, [optimizer], batches(*sizes), change=clip, schedules=[SCHEDULES[schedule](optimizer)])
-    assert_equal_parameters(net, hand)
+    of_hand = {"data": batches(*sizes), "change": clip, "schedules": schedulers}
+    assert_as_by_hand(trainer, make, data=batches(*SIZES), of_hand=of_hand, **of_estimator)
     assert max(norms) > 1 > min(norms)
 
 
@@ -176,16 +196,16 @@ def gated(*signs: int) -> list[tuple[Tensor, Tensor]]:
     return [(x.abs() * sign, size) for sign, (x, _, size) in zip(signs, batches(*[5] * len(signs)))]
 
 
+def squares(output: Tensor, _: Any, size: Tensor) -> Tensor:
+    return F.mse_loss(output.to(size.dtype), size)
+
+
 @pytest.mark.parametrize("trainers", [name for name in TRAINERS if name != "several"])
 def test_what_a_batch_does_not_reach_stays_as_it_is(trainers: str) -> None:
     """Weight decay and momentum do not move it either; what is reached later begins then."""
-    torch.manual_seed(0)
-    net, (declared, make) = Gated().double(), TRAINERS[trainers]
-    hand = copy.deepcopy(net)
-    fitted(net, declared, gated(1, -1, -1, 1), spec=GATED)
-    data = [(x, None, size) for x, size in gated(1, -1, -1, 1)]
-    by_hand(hand, make(hand), data, lambda output, _, size: F.mse_loss(output, size))
-    assert_equal_parameters(net, hand)
+    data = gated(1, -1, -1, 1)
+    of_hand = {"data": [(x, None, size) for x, size in data], "objective": squares}
+    assert_as_by_hand(*TRAINERS[trainers], Gated().double(), data, of_hand, spec=GATED)
 
 
 def test_an_update_that_reaches_nothing_does_not_count() -> None:
@@ -195,32 +215,34 @@ def test_an_update_that_reaches_nothing_does_not_count() -> None:
     assert estimator.learning_rates() == pytest.approx({"lr_first": 1e-4, "lr_second": 0.01})
 
 
-def test_an_update_that_is_held_back_leaves_nothing_behind() -> None:
-    class Holds:
-        def hold_update(self, estimator: Any) -> bool:
-            return bool(estimator.state.step == 1)
+class Holds:
+    """Holds back the update of the second batch."""
 
-    net, hand, data = heads(), heads(), batches(4, 2, 6, 3)
-    estimator = MultiEstimator(net, spec_of_heads(), TrainerSpec(".*", "adam", {"lr": 0.1}), accumulate=2)
-    estimator.fit(data, epochs=1, event_handlers=[Holds()])
-    joined = [tuple(map(torch.cat, zip(*data[2:])))]
-    by_hand(hand, [Adam(hand.parameters(), 0.1)], joined, epochs=1)
-    assert_equal_parameters(net, hand)
-    assert all(each.grad is None for each in net.parameters())
+    def hold_update(self, estimator: Any) -> bool:
+        return bool(estimator.state.step == 1)
+
+
+class Fails:
+    def batch_end(self, estimator: Any) -> None:
+        raise KeyError
+
+
+def test_an_update_that_is_held_back_leaves_nothing_behind() -> None:
+    of_hand = {"data": batches(12, 9)[1:]}
+    estimator = assert_as_by_hand(
+        data=batches(6, 6, 6, 3), of_hand=of_hand, handlers=[Holds()], accumulate=2, epochs=1
+    )
+    assert all(each.grad is None for each in estimator.net.parameters())
 
 
 def test_gradients_of_a_fit_that_failed_are_discarded() -> None:
-    class Fails:
-        def batch_end(self, estimator: Any) -> None:
-            raise KeyError
-
-    net, hand = heads(), heads()
+    net = heads()
     estimator = MultiEstimator(net, spec_of_heads(), BY_SGD, accumulate=2)
     with pytest.raises(KeyError):
         estimator.fit(loader(), epochs=1, event_handlers=[Fails()])
     assert all(each.grad is None for each in net.parameters())
     estimator.fit(batches(6, 6), epochs=1)
-    by_hand(hand, [Sgd(hand.parameters(), **SGD)], batches(12), epochs=1)
+    by_hand(hand := heads(), by_sgd(hand), batches(12), epochs=1)
     assert_equal_parameters(net, hand)
 
 
@@ -229,13 +251,11 @@ def test_gradients_of_any_layout_are_used_by_fused_operators() -> None:
         def change_gradients(self, estimator: Any) -> None:
             net.kind.weight.grad = net.kind.weight.grad.contiguous()
 
-    net, hand = heads(), heads()
+    net = heads()
     net.kind.weight.data = net.kind.weight.data.t().contiguous().t()
-    estimator = MultiEstimator(net, spec_of_heads(), TrainerSpec(".*", "adam", {"lr": 0.1}))
-    estimator.fit(loader(), epochs=2, event_handlers=[Straightens()])
-    assert estimator.trainers["trainer"].defaults["fused"] and not net.kind.weight.is_contiguous()
-    by_hand(hand, [Adam(hand.parameters(), 0.1)], loader())
-    assert_equal_parameters(net, hand)
+    trainer, make = TrainerSpec(".*", "adam", {"lr": 0.1}), lambda net: [Adam(net.parameters(), 0.1)]
+    trained: Any = assert_as_by_hand(trainer, make, net, handlers=[Straightens()]).trainers["trainer"]
+    assert trained.defaults["fused"] and not net.kind.weight.is_contiguous()
 
 
 # ---- losses
@@ -274,36 +294,25 @@ LOSSES: dict[str, tuple[dict[str, Any], Callable[[Tensor, Tensor, Tensor, Tensor
 @pytest.mark.parametrize("loss", LOSSES)
 def test_losses_are_those_of_the_loop_by_hand(loss: str) -> None:
     declared, objective = LOSSES[loss]
-    net, hand = heads(), heads()
-    fitted(net, spec=spec_of_heads(**declared))
-    optimizers = [Sgd(hand.parameters(), **SGD)]
-    by_hand(hand, optimizers, loader(), lambda o, kind, size: objective(o[0], kind, o[1], size))
-    assert_equal_parameters(net, hand)
+    of_hand = {"objective": lambda o, kind, size: objective(o[0], kind, o[1], size)}
+    assert_as_by_hand(spec=spec_of_heads(**declared), of_hand=of_hand)
 
 
 BOUND = spec_of_heads(kind=LossSpec(nn.CrossEntropyLoss(), trainers="heads"))
-BY_PARTS = {name: TrainerSpec(pattern, "sgd", SGD) for name, pattern in PARTS.items()}
 
 
 def test_a_loss_that_is_bound_reaches_the_parameters_of_its_trainers_alone() -> None:
-    net, hand = heads(), heads()
-    fitted(net, BY_PARTS, spec=BOUND)
+    def make(net: Heads) -> list[torch.optim.Optimizer]:
+        net.kind.register_forward_pre_hook(lambda module, inputs: inputs[0].detach())
+        return by_sgd(net)
 
-    def objective(outputs: Any, kind: Tensor, size: Tensor) -> Tensor:
-        scores = hand.kind(hand.body(current["x"]).detach())
-        return standard((scores, outputs[1]), kind, size)
-
-    current: dict[str, Tensor] = {}
-    hand.register_forward_pre_hook(lambda module, inputs: current.update(x=inputs[0]))
-    by_hand(hand, [Sgd(hand.parameters(), **SGD)], loader(), objective)
-    assert_equal_parameters(net, hand)
+    assert_as_by_hand(BY_PARTS, make, spec=BOUND)
 
 
 def test_a_loss_that_is_bound_reaches_parameters_that_are_unfrozen_later() -> None:
     net = heads()
-    before = net.kind.weight.detach().clone()
-    MultiEstimator(net, BOUND, BY_PARTS).fit(loader(), epochs=2, event_handlers=Freeze("kind.*", until=1))
-    assert not torch.equal(net.kind.weight, before)
+    fitted(net, BY_PARTS, spec=BOUND, handlers=[Freeze("kind.*", until=1)])
+    assert not torch.equal(net.kind.weight, heads().kind.weight)
 
 
 def test_a_loss_alone_is_enough() -> None:
@@ -315,20 +324,14 @@ def test_a_loss_alone_is_enough() -> None:
 
 
 def test_training_figures_are_those_before_each_update() -> None:
-    net, hand, losses = heads(), heads(), list[tuple[float, int]]()
-    history = MultiEstimator(net, spec_of_heads(), BY_SGD).fit(loader(), loader(), epochs=1)
-
     def objective(outputs: Any, kind: Tensor, size: Tensor) -> Tensor:
         loss = standard(outputs, kind, size)
-        losses.append((loss.item(), len(kind)))
+        losses.append(loss.item() * len(kind))
         return loss
 
-    by_hand(hand, [Sgd(hand.parameters(), **SGD)], loader(), objective, epochs=1)
-    mean = sum(loss * count for loss, count in losses) / 20
-    assert history["train_loss"] == pytest.approx([mean], rel=1e-12)
-    with torch.no_grad():
-        x, kind, size = columns()
-        assert history["val_loss"] == pytest.approx([float(standard(hand(x), kind, size))], rel=1e-10)
+    losses = list[float]()
+    history = assert_as_by_hand(epochs=1, of_hand={"objective": objective}).history
+    assert history["train_loss"] == pytest.approx([sum(losses) / 20], rel=1e-12)
 
 
 def test_a_dict_of_outputs_and_a_dict_of_a_batch() -> None:
@@ -336,11 +339,8 @@ def test_a_dict_of_outputs_and_a_dict_of_a_batch() -> None:
         kind, size = net(slots["x"])
         return {"size": size, "kind": kind}
 
-    net, hand = heads(), heads()
-    fitted(net, data=[dict(zip(("kind", "x", "size"), (kind, x, size))) for x, kind, size in loader()],
-           spec=spec_of_heads(forward=named))  # fmt: skip
-    by_hand(hand, [Sgd(hand.parameters(), **SGD)], loader())
-    assert_equal_parameters(net, hand)
+    data = [{"kind": kind, "x": x, "size": size} for x, kind, size in loader()]
+    assert_as_by_hand(data=data, spec=spec_of_heads(forward=named), of_hand={"data": loader()})
 
 
 @pytest.mark.parametrize("by", ["valid", lambda slots: slots["valid"].numpy()], ids=["a slot", "an array"])
@@ -351,7 +351,7 @@ def test_what_is_divided_by_0_counts_nowhere(by: Any) -> None:
     spec = TaskSpec(inputs=["x"], outputs="out", labels=["y", "valid"], losses=losses, unused=unused)
     net = nn.Linear(1, 1)
     expected = F.mse_loss(net(x), y).item()
-    history = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"lr": 0.0})).fit(data, epochs=1)
+    history = fitted(net, TrainerSpec(".*", "sgd", {"lr": 0.0}), data, 1, spec=spec).history
     assert history["train_l"] == [pytest.approx(expected, rel=1e-6)]
 
 
@@ -385,21 +385,19 @@ def of_kind(loss: Any, label: Any = "kind", metrics: Any = None) -> TaskSpec:
      (partial(F.cross_entropy, ignore_index=-100), 2)],
 )  # fmt: skip
 def test_what_is_ignored_counts_nowhere(loss: Any, accumulate: int) -> None:
-    net, hand, data = heads(), heads(), with_ignored()
-    trainers = TrainerSpec("(body|kind).*", "sgd", SGD)
-    estimator = MultiEstimator(net, of_kind(loss), trainers, frozen=["size.*"], accumulate=accumulate)
-    history = estimator.fit(data, data, epochs=2, event_handlers=[])
-    windows = [data[start : start + accumulate] for start in range(0, 4, accumulate)]
-    joined = [(*map(torch.cat, zip(*window)), None) for window in windows]
-
     def objective(outputs: Any, kind: Tensor, _: Any) -> Tensor:
         return F.cross_entropy(outputs[0], kind, reduction="sum") / max((kind >= 0).sum(), 1)
 
-    by_hand(hand, [Sgd([*hand.body.parameters(), *hand.kind.parameters()], **SGD)], joined, objective)
-    assert_equal_parameters(net, hand)
+    data = with_ignored()
+    windows = [data[start : start + accumulate] for start in range(0, 4, accumulate)]
+    joined = [(*map(torch.cat, zip(*window)), None) for window in windows]
+    estimator = assert_as_by_hand(
+        TrainerSpec("(body|kind).*", "sgd", SGD), spec=of_kind(loss), frozen=["size.*"], data=data,
+        accumulate=accumulate, of_hand={"data": joined, "objective": objective},
+    )  # fmt: skip
     x, kind = map(torch.cat, zip(*data))
-    expected = float(F.cross_entropy(hand(x)[0], kind).detach())
-    assert history["val_loss"][-1] == pytest.approx(expected, rel=1e-10)
+    expected = float(F.cross_entropy(estimator.net(x)[0], kind).detach())
+    assert estimator.evaluate(data)["loss"] == pytest.approx(expected, rel=1e-10)
 
 
 METRICS = "accuracy", "f1", "mcc", "ce", "top_2", "perplexity", "mean_iou", "pixel_accuracy"
@@ -443,19 +441,15 @@ def singles() -> list[tuple[Tensor, Tensor]]:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_net_in_low_precision_has_losses_and_figures_in_float32(dtype: torch.dtype, forward: Any) -> None:
     torch.manual_seed(0)
-    net = nn.Linear(6, 1).to(dtype)
-    hand, data = copy.deepcopy(net), singles()
+    net, data = nn.Linear(6, 1).to(dtype), singles()
     spec = TaskSpec(
         inputs=["x"], outputs=["y"], labels=["y"], losses=ONE.losses, metrics=ONE.metrics, forward=forward
     )
-    estimator = MultiEstimator(net, spec, BY_SGD)
-    assert "autocast" not in str(estimator.check(data))
-    history = estimator.fit(data, data, epochs=2, event_handlers=[])
+    assert "autocast" not in str(MultiEstimator(net, spec).check(data))
     rows = [(x.to(dtype), None, y) for x, y in data]
-    by_hand(hand, [Sgd(hand.parameters(), **SGD)], rows, lambda y, _, size: F.mse_loss(y.float(), size))
-    assert_equal_parameters(net, hand, 0)
-    errors = torch.cat([hand(x).float().detach() - y for x, _, y in rows])
-    assert history["val_error"][-1] == pytest.approx(float(errors.abs().mean()), rel=1e-6)
+    estimator = assert_as_by_hand(net=net, data=data, spec=spec, of_hand={"data": rows, "objective": squares})
+    errors = torch.cat([net(x).float().detach() - y for x, _, y in rows])
+    assert estimator.evaluate(data)["error"] == pytest.approx(float(errors.abs().mean()), rel=1e-6)
     assert estimator.predict(data)["y"].dtype == "float32"
 
 
