@@ -233,17 +233,6 @@ def test_parameters_that_no_loss_reaches_are_logged(caplog: Any) -> None:
     assert '"amount.weight"' in named and "side" not in named and "unused" not in named
 
 
-def test_handlers_may_train_what_no_loss_reaches(caplog: Any) -> None:
-    class Adds:
-        def change_objective(self, estimator: Any, objectives: Any, pred: Any) -> Any:
-            return [*objectives, pred["amount"][0].square().mean()]
-
-    setup = branches(unused=["amount"], losses={"digit": CE()}, handlers=(Adds(),))
-    before = setup.net.amount.weight.detach().clone()
-    setup.fit()
-    assert "gradient reaches" not in caplog.text and not torch.equal(before, setup.net.amount.weight)
-
-
 def test_losses_that_reach_each_trainer_and_tasks_that_are_left_out() -> None:
     patterns = {"body": "body.*", "digit": "digit.*", "rest": "[asu].*"}
     trainers = {name: TrainerSpec(pattern) for name, pattern in patterns.items()}
@@ -349,18 +338,3 @@ def test_a_plan_with_layers() -> None:
         ("net", "Tied", "[(8, 3) float32, (8, 1) float32]", 6), ("one", "Linear", "(8, 6) float32", 42),
         ("other", "Linear", "(8, 6) float32", 6), ("unused", "Linear", "-", 2),
     ]  # fmt: skip
-
-
-def test_a_plan_of_loaders_that_take_turns() -> None:
-    """What one loader's batches lack is described by the others'."""
-    x, digit, amount = arrays()
-    data = {"digit": [{"x": x, "digit": digit}] * 2, "amount": [{"x": x, "amount": amount}]}
-    setup = new_setup().but(data=data, losses={"digit": CE(), "amount": LossSpec(MSE())})
-    plan = setup.check()
-    values = values_of(plan)
-    assert values["label", "digit"] == "(8,) int64" and values["label", "amount"] == "(8, 1) float32"
-    assert values["loss", "amount"] == "() float32"
-    assert [(loader.name, loader.size) for loader in plan.loaders] == [("digit", 2), ("amount", 1)]
-    setup.trains()
-    wrong = {**data, "amount": [{"x": x, "amount": amount[:, 0]}]}
-    setup.but(data=wrong).refused(SpecError, 'train_data "amount": losses["amount"]: the output "amount" is')

@@ -312,20 +312,22 @@ class Heads(nn.Module):
         return tuple(head(x) for head in self.heads)
 
 
-@pytest.mark.parametrize("declared", ["losses", "metrics"])
-def test_interpretation_counts_what_the_net_predicts(declared: str) -> None:
+OF_LOSSES: dict[str, Any] = {
+    "a": nn.CrossEntropyLoss(ignore_index=7), "b": nn.L1Loss(), "c": nn.BCEWithLogitsLoss(),
+}  # fmt: skip
+OF_METRICS = {
+    name: MetricSpec(name, outputs=key, labels=key)
+    for key, name in {"a": "accuracy", "b": "mae", "c": "binary_accuracy"}.items()
+}
+
+
+@pytest.mark.parametrize(
+    "declared", [{"losses": OF_LOSSES}, {"metrics": OF_METRICS}], ids=lambda each: [*each][0]
+)
+def test_interpretation_counts_what_the_net_predicts(declared: Any) -> None:
     data = [(x, y.clone(), x[:, :1], (x[:, 1:2] > 0).double()) for x, y in DATA]
     data[1][1][2] = 7  # no label
-    losses: dict[str, Any] = {
-        "a": nn.CrossEntropyLoss(ignore_index=7), "b": nn.L1Loss(), "c": nn.BCEWithLogitsLoss(),
-    }  # fmt: skip
-    metrics: dict[str, Any] = {}
-    if declared == "metrics":
-        names = {"a": "accuracy", "b": "mae", "c": "binary_accuracy"}
-        metrics = {name: MetricSpec(name, outputs=key, labels=key) for key, name in names.items()}
-        losses = {key: lambda *each, loss=loss: loss(*each) for key, loss in losses.items()}
-    labels = [LabelSpec("a", ignore=7), "b", "c"]
-    spec = TaskSpec(outputs=["a", "b", "c"], labels=labels, losses=losses, metrics=metrics)
+    spec = TaskSpec(outputs=["a", "b", "c"], labels=[LabelSpec("a", ignore=7), "b", "c"], **declared)
     estimator = MultiEstimator(Heads().double(), spec)
     found, outputs = estimator.interpret(data), estimator.predict([batch[:1] for batch in data])
     _, a, b, c = (torch.cat(column).numpy() for column in zip(*data))

@@ -173,33 +173,27 @@ def row_sum(output: Any, label: Any) -> Any:
     return (output - label).abs().sum(1)
 
 
-LOSSES: dict[str, tuple[Any, Any, float]] = {
-    "a number": (nn.MSELoss(), "l", sk.mean_squared_error(Y, X)),  # counts as the loss of each sample
-    "a part": (LossSpec(lambda o, y: (row_sum(o, y), o[:, 0]), "o", "y", returns=["a", "b"]), "l.b",
-               float(X[:, 0].mean())),
-}  # fmt: skip
+MISSING = Y.clone()
+MISSING[[0, 1, 2, 3, 12]] = math.nan
+WITH_A_PART = MISSING.clone()
+WITH_A_PART[7, 1] = math.nan
+ERRORS, VALUES = (X - Y).abs(), nn.L1Loss(reduction="none")
+TWO_PARTS = LossSpec(lambda o, y: (row_sum(o, y), o[:, 0]), "o", "y", returns=["a", "b"])
+# the loss, which of its values are measured, the label, and the figure
+LOSSES: dict[str, tuple[LossSpec, str, Tensor, Tensor]] = {
+    "a number": (LossSpec(nn.MSELoss(), "o", "y"), "l", Y, (X - Y).square()),  # that of each sample
+    "a part": (TWO_PARTS, "l.b", Y, X[:, 0]),
+    "missing values": (LossSpec(VALUES, "o", "y"), "l", WITH_A_PART, ERRORS[~WITH_A_PART.isnan()]),
+    "missing samples": (LossSpec(row_sum, "o", "y"), "l", MISSING, ERRORS.sum(1)[~MISSING[:, 0].isnan()]),
+}
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_values_of_losses(name: str) -> None:
-    loss, taken, expected = LOSSES[name]
-    losses = {"l": loss if isinstance(loss, LossSpec) else LossSpec(loss, "o", "y")}
+    loss, taken, label, expected = LOSSES[name]
+    labels = ["y"] if label is Y else [LabelSpec("y", missing="nan")]
     metrics = {"m": MetricSpec("loss", losses=taken)}
-    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=["y"], losses=losses, metrics=metrics)
-    assert_figure(spec, (X, Y), expected)
-
-
-@pytest.mark.parametrize("loss", [nn.L1Loss(reduction="none"), row_sum])
-def test_values_of_losses_with_missing_labels(loss: Any) -> None:
-    label = Y.clone()
-    label[[0, 1, 2, 3, 12]] = math.nan
-    if loss is not row_sum:
-        label[7, 1] = math.nan
-    losses, metrics = {"l": LossSpec(loss, "o", "y")}, {"m": MetricSpec("loss", losses="l")}
-    labels = [LabelSpec("y", missing="nan")]
-    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=labels, losses=losses, metrics=metrics)
-    there, errors = ~label.isnan(), (X - Y).abs()
-    expected = errors.sum(1)[there.all(1)] if loss is row_sum else errors[there]
+    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=labels, losses={"l": loss}, metrics=metrics)
     assert_figure(spec, (X, label), float(expected.mean()))
 
 

@@ -240,16 +240,6 @@ def test_several_loaders_shuffle_by_the_runs_own_seed_and_resume() -> None:
     assert any(batch != sorted(batch) for update in passes[0] for batch in update)
 
 
-def test_the_random_state_holds_pytorchs() -> None:
-    state = random_state()
-    drawn = torch.rand(3)
-    set_random_state(state)
-    assert torch.equal(torch.rand(3), drawn)
-    later = torch.get_rng_state()
-    set_random_state({name: each for name, each in state.items() if name != "torch"})
-    assert torch.equal(torch.get_rng_state(), later)
-
-
 # ---- ranks
 
 

@@ -24,6 +24,16 @@ def dense() -> nn.Sequential:
     return net_of(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
 
 
+def normed(affine: bool = True) -> nn.Sequential:
+    return net_of(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=affine), nn.Linear(4, 3))
+
+
+def tied() -> nn.Sequential:
+    net = net_of(nn.Linear(4, 4), nn.Linear(4, 4))
+    net[1].weight = net[0].weight
+    return net
+
+
 def data(*sizes: int) -> list[Any]:
     return [(x, kind) for x, kind, _ in batches(*(sizes or (6,)))]
 
@@ -153,6 +163,16 @@ MISTAKES: dict[str, tuple[Any, list[str]]] = {
     "several": ({"body": SPEC("bdy.*", "adma"), "head": SPEC("2.*", "sgd", {"lrr": 1}, clip_norm=-1)},
         ['the pattern "bdy.*"', "no optimizer 'adma'", "clip_norm is -1"]),
 }
+OF_NETS: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
+    "statistics": (normed, SPEC("1.running_mean"),
+        "selects only what is not trained, such as running statistics"),
+    "another name": (tied, SPEC("1.weight"),
+        'matches "1.weight", which is another name of the shared parameter "0.weight"'),
+    "sparse": (lambda: net_of(nn.Embedding(4, 2, sparse=True)), SPEC(".*", "sgd", clip_norm=1.0),
+        'trainers: clip_norm needs dense gradients, but those of "0.weight" are sparse; build the'),
+    "nothing to train": (lambda: dense().requires_grad_(False), SPEC(".*", "sgd"),
+        "trainers: the net has no parameters to train: unfreeze() some, freeze fewer"),
+}
 FROZEN: dict[str, tuple[Any, Any, str]] = {
     "pattern": (SPEC(".*"), ["bdy.*"],
         'frozen: the pattern "bdy.*" selects none of the net\'s parameters; a pattern must'),
@@ -174,35 +194,17 @@ def test_mistakes_are_refused_together(name: str) -> None:
     assert estimator_of(SHARED, declared).learning_rates() == {}
 
 
+@pytest.mark.parametrize("name", OF_NETS)
+def test_mistakes_for_other_nets(name: str) -> None:
+    make, spec, message = OF_NETS[name]
+    (found,) = messages(make(), spec)
+    assert message in found
+
+
 @pytest.mark.parametrize("name", FROZEN)
 def test_mistakes_in_what_is_frozen(name: str) -> None:
     declared, frozen, message = FROZEN[name]
     assert messages(SHARED, declared, frozen=frozen)[0].startswith(message)
-
-
-def test_what_is_not_a_parameter_is_not_trained() -> None:
-    net = nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2))
-    net.register_buffer("table", torch.zeros(2))
-    for params in ("1.running_mean", "table", net.table):
-        assert (
-            "selects only what is not trained, such as running statistics" in messages(net, SPEC(params))[0]
-        )
-
-
-def test_a_shared_parameter_has_its_first_name() -> None:
-    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    net[1].weight = net[0].weight
-    (found,) = messages(net, SPEC("1.weight"))
-    assert 'matches "1.weight", which is another name of the shared parameter "0.weight"' in found
-    assert list(estimator_of(net, {"a": SPEC(net[0]), "b": SPEC("1.bias")}).trainers) == ["a", "b"]
-
-
-def test_clipping_needs_dense_gradients() -> None:
-    (found,) = messages(nn.Sequential(nn.Embedding(4, 2, sparse=True)), SPEC(".*", "sgd", clip_norm=1.0))
-    assert found == (
-        'trainers: clip_norm needs dense gradients, but those of "0.weight" are sparse; build the layer with '
-        "sparse=False"
-    )
 
 
 def test_nothing_accumulates_outside_of_a_fit() -> None:
@@ -284,10 +286,6 @@ BODY, NORM, HEAD = {"0.weight", "0.bias"}, {"1.weight", "1.bias"}, {"2.weight", 
 STATISTICS = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
 ALL = BODY | NORM | HEAD | STATISTICS
 DECAYS = SPEC(".*", "sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1})
-
-
-def normed(affine: bool = True) -> nn.Sequential:
-    return net_of(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=affine), nn.Linear(4, 3))
 
 
 def changes(estimator: MultiEstimator) -> set[str]:
@@ -383,11 +381,6 @@ def test_what_nobody_updates_is_reported_once_it_requires_gradients() -> None:
     net[0].weight.requires_grad_()
     with pytest.raises(TrainerError, match='no trainer updates "0.weight", so they would stay as they are;'):
         changes(estimator)
-
-
-def test_a_net_that_is_all_frozen_has_nothing_to_train() -> None:
-    (message,) = messages(dense().requires_grad_(False), SPEC(".*", "sgd"))
-    assert message.startswith("trainers: the net has no parameters to train: unfreeze() some, freeze fewer")
 
 
 def test_a_trainer_whose_parameters_rest_is_logged(caplog: pytest.LogCaptureFixture) -> None:
