@@ -312,22 +312,19 @@ class Heads(nn.Module):
         return tuple(head(x) for head in self.heads)
 
 
-OF_LOSSES: dict[str, Any] = {
-    "a": nn.CrossEntropyLoss(ignore_index=7), "b": nn.L1Loss(), "c": nn.BCEWithLogitsLoss(),
-}  # fmt: skip
-OF_METRICS = {
-    name: MetricSpec(name, outputs=key, labels=key)
-    for key, name in {"a": "accuracy", "b": "mae", "c": "binary_accuracy"}.items()
+KINDS = {"a": "accuracy", "b": "mae", "c": "binary_accuracy"}
+DECLARED: dict[str, dict[str, Any]] = {
+    "losses": {"a": nn.CrossEntropyLoss(ignore_index=7), "b": nn.L1Loss(), "c": nn.BCEWithLogitsLoss()},
+    "metrics": {name: MetricSpec(name, outputs=key, labels=key) for key, name in KINDS.items()},
 }
 
 
-@pytest.mark.parametrize(
-    "declared", [{"losses": OF_LOSSES}, {"metrics": OF_METRICS}], ids=lambda each: [*each][0]
-)
-def test_interpretation_counts_what_the_net_predicts(declared: Any) -> None:
+@pytest.mark.parametrize("declared", DECLARED)
+def test_interpretation_counts_what_the_net_predicts(declared: str) -> None:
     data = [(x, y.clone(), x[:, :1], (x[:, 1:2] > 0).double()) for x, y in DATA]
     data[1][1][2] = 7  # no label
-    spec = TaskSpec(outputs=["a", "b", "c"], labels=[LabelSpec("a", ignore=7), "b", "c"], **declared)
+    labels, takers = [LabelSpec("a", ignore=7), "b", "c"], {declared: DECLARED[declared]}
+    spec = TaskSpec(outputs=["a", "b", "c"], labels=labels, **takers)
     estimator = MultiEstimator(Heads().double(), spec)
     found, outputs = estimator.interpret(data), estimator.predict([batch[:1] for batch in data])
     _, a, b, c = (torch.cat(column).numpy() for column in zip(*data))

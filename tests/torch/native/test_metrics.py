@@ -154,11 +154,14 @@ def test_labels_that_are_ignored_do_not_count(name: str) -> None:
         assert_figure(spec, (SCORES, CLASSES.double()), expected)
 
 
-def test_counts_are_exact_beyond_float32() -> None:
+def test_sums_are_exact_beyond_float32() -> None:
     right, wrong, label = torch.ones(1, 1).long(), torch.zeros(1, 1).long(), torch.ones(1, 1).bool()
-    batches = [*[(right.expand(1, 2**22), label.expand(1, 2**22))] * 4, (wrong, label)]
-    figures = MultiEstimator(Given(), spec_of("binary_accuracy")).evaluate(batches)
-    assert figures["m"] == 2**24 / (2**24 + 1)
+    batches = [(right.expand(1, 2**22), label.expand(1, 2**22))] * 4 + [(wrong, label), (right, label)]
+    losses = {"l": LossSpec(lambda output: output.float(), "o")}
+    metrics = {"m": MetricSpec("binary_accuracy", "o", "y")}
+    spec = TaskSpec(inputs=["x"], outputs=["o"], labels=["y"], losses=losses, metrics=metrics)
+    figures = MultiEstimator(Given(), spec).evaluate(batches)
+    assert figures["m"] == (2**24 + 1) / (2**24 + 2) and figures["l"] == (2**24 + 1) / 6
 
 
 def average(labels: Any, outputs: Any) -> float:

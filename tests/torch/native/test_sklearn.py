@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 from torch import nn
 
-from multifit.sklearn import MultiEstimatorClassifier, MultiEstimatorRegressor
+from multifit.sklearn import MultiEstimatorClassifier
 
 X, Y = load_digits(return_X_y=True)
 
@@ -22,12 +22,6 @@ def test_a_classifier_in_a_search() -> None:
     search.set_params(estimator__epochs=3).fit(x, words)
     assert search.best_score_ > 0.95 and set(search.predict(x[:5])) <= {"zero", "one", "two"}
     assert search.predict_proba(x[:5]).sum(axis=1) == pytest.approx(1, abs=1e-6)
-
-
-def test_a_regressor() -> None:
-    x, ink = X[:600] / 16, X[:600].mean(axis=1)
-    regressor = MultiEstimatorRegressor(net_of, nn.MSELoss(), epochs=20, random_state=0, optimizer__lr=1e-2)
-    assert regressor.fit(x, ink).score(x, ink) > 0.9
 
 
 def test_one_net_is_refused() -> None:
