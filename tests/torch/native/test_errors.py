@@ -130,9 +130,8 @@ LOSSES = [
         losses={"digit": LossSpec(lambda a, b: a.sum(dim=1)), "amount": MSE()}, metrics={}),
         'labels["digit"]: the label "digit" (8,) int64 holds 2'),
     # labels that are missing, and trainers
-    fault("one number where labels are missing", lambda s: s.but(
-        labels=[LabelSpec("digit", missing=-1), "amount"], data=changed(-1),
-        losses={"digit": lambda a, b: F.cross_entropy(a, b), "amount": MSE()}),
+    fault("one number where labels are missing", lambda s: missing(
+        s, losses={"digit": lambda a, b: F.cross_entropy(a, b), "amount": MSE()}),
         'losses["digit"]: its label may be missing', "return a value for each sample"),
     fault("an unknown trainer", lambda s: bound(s, "heds"),
         'losses["digit"]: there is no trainer "heds" (did you mean "heads"?)'),
@@ -214,16 +213,11 @@ PAIR = {"outputs": ["digit", "amount"], "unused": ["outputs.amount"]}
 RETURNED = {
     "fewer": (lambda d, x: d(x),
         "outputs: 2 declared (digit, amount), the net returns 1 array: (8, 3) float32; name as many"),
-    "more": (lambda d, x: (d(x), d(x), x),
-        "the net returns 3 arrays: [(8, 3) float32, (8, 3) float32, (8, 6) float32]",
-        "or end outputs with ... to ignore the rest"),
     "numpy": (lambda d, x: (d(x), d(x).detach().numpy()),
         '"amount" as ndarray; every declared output must be a tensor'),
     "key missing": (lambda d, x: {"digit": d(x), "amont": d(x)},
         '1 problem found:\n  1. outputs: the net returns no "amount" (did you mean "amont"?); ',
         'it returns "digit", "amont"'),
-    "key more": (lambda d, x: {"digit": d(x), "amount": d(x), "boxes": x},
-        'outputs: the net also returns "boxes", which is not declared; name it (and list it in unused=)'),
     "integers": (lambda d, x: (d(x).int(), d(x)),
         'losses["digit"]: the output "digit" is (8, 3) int32; a loss needs real numbers'),
     "detached": (lambda d, x: (d(x).detach(), d(x).detach()),
