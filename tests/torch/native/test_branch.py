@@ -104,6 +104,7 @@ CASES: dict[str, tuple[nn.Module, Losses, int]] = {
     "one layer": (Linear(6, 2), lambda y: squares([y[:, :1], y[:, 1:]]), 1),
     "at two depths": (Branches(lambda net, x, y: (net.b(x), net.b(y), net.c(y))), squares, 4),
     "one reads two tensors": (Branches(at_both), squares, 2),
+    "one is read twice": (Branches(lambda n, x, y: (n.b(y) * n.b(y.tanh()), n.c(y))), squares, 1),
     "behind a function of one's own": (Branches(lambda n, x, y: at_both(n, x, Doubled.apply(y))), squares, 2),
     "levels behind each other": (Pyramid(), squares, 2),
     "a layer in a body and a head": (Branches(lambda n, x, y: (n.second(y), n.c(y))), squares, 3),

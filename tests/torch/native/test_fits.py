@@ -14,6 +14,7 @@ from torch.optim import Adagrad, Adam, AdamW, RMSprop
 from torch.optim import lr_scheduler as of_torch
 
 from multifit import Freeze, LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit.balance import FAMO
 from multifit.torch.model import Precision
 from multifit.torch.updates import LossScale
 from multifit.utils.seeding import preserve_rng
@@ -362,6 +363,12 @@ def test_modules_that_the_user_has_set_to_evaluation_stay_so() -> None:
     MultiEstimator(net, spec_of_heads()).fit(loader(), loader(), epochs=1)
     assert torch.equal(net.body[1].running_mean, before)
     assert net.training and not net.body[1].training
+
+
+def test_a_second_look_at_a_batch_does_not_move_running_statistics() -> None:
+    net = heads("batch normalisation")
+    fitted(net, balance=FAMO(), epochs=1)  # which computes the losses again after each update
+    assert net.body[1].num_batches_tracked == len(loader())
 
 
 # ---- labels that a cross entropy ignores count nowhere, even if the spec does not mention them

@@ -288,10 +288,10 @@ ALL = BODY | NORM | HEAD | STATISTICS
 DECAYS = SPEC(".*", "sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1})
 
 
-def changes(estimator: MultiEstimator) -> set[str]:
+def changes(estimator: MultiEstimator, *handlers: Any) -> set[str]:
     """Return the names of the parameters and buffers that training on a batch changes."""
     before = {name: each.clone() for name, each in estimator.net.state_dict().items()}
-    estimator.fit(data(), epochs=1, event_handlers=[])
+    estimator.fit(data(), epochs=1, event_handlers=[*handlers])
     return {name for name, each in estimator.net.state_dict().items() if not torch.equal(each, before[name])}
 
 
@@ -312,9 +312,14 @@ FREEZES: dict[str, tuple[Callable[[Any], Any], set[str]]] = {
 
 @pytest.mark.parametrize("name", FREEZES)
 def test_what_is_frozen_is_not_trained(name: str) -> None:
+    class Sees:
+        def batch_end(self, estimator: Any) -> None:  # no gradients of the others are computed
+            learns = {name for name, each in net.named_parameters() if each.requires_grad}
+            assert learns == left - STATISTICS
+
     select, left = FREEZES[name]
     net = normed()
-    assert changes(estimator_of(net, DECAYS, frozen=select(net))) == left
+    assert changes(estimator_of(net, DECAYS, frozen=select(net)), Sees()) == left
     assert all(each.requires_grad for each in net.parameters())
 
 
