@@ -66,7 +66,6 @@ def test_the_file_learns_as_it_is_and_its_run_is_recorded_and_resumed(run: Run) 
 
 
 COMMANDS: list[tuple[list[str], str]] = [
-    (["check", "mine.py"], "body.0.weight"),
     (["check", "mine.py", "--layers"], "Linear"),
     (["evaluate", "mine.py", "--from", "runs/mine"], "radius_error"),
     (["predict", "mine.py", "--from", "runs/mine", "0.5,-0.2"], "0.5,-0.2: arm "),

@@ -57,7 +57,7 @@ def fit(net: Any = Heads, data: Any = BATCHES, spec: Any = None, handlers: Any =
     """Return figures, parameters and buffers, and predictions."""
     estimator = estimator_of(net, spec, **options)
     torch.manual_seed(4)
-    estimator.fit(data, data, epochs=3, event_handlers=list(handlers))
+    estimator.fit(data, data, epochs=2, event_handlers=list(handlers))
     numbers = {name: each for name, each in estimator.history.items() if "time" not in name}
     values = {name: each.cpu().numpy() for name, each in estimator.net.state_dict().items()}
     return numbers, values, estimator.predict(data)
@@ -115,7 +115,7 @@ def test_replays_compute_what_operators_do(case: str, monkeypatch: pytest.Monkey
     options, of_step = CASES[case]
     expected, replays = fit(**{**options, "compile": False}), counted_replays(monkeypatch)
     assert_equal(fit(**{"compile": "cudagraphs", **options}), expected)
-    steps = 3 * len(options.get("data", BATCHES)) - 1  # the first batch of a form runs operator by operator
+    steps = 2 * len(options.get("data", BATCHES)) - 1  # the first batch of a form runs operator by operator
     assert replays.count == (of_step + 1) * steps
 
 

@@ -50,9 +50,8 @@ def test_parameters_need_no_batch(tmp_path: Path) -> None:
         MultiEstimator(heads("lazy"), spec_of_heads()).export(tmp_path, format="torch")
 
 
-@pytest.mark.parametrize("body", ["batch normalisation", "residual"])
-def test_a_program_takes_batches_of_any_size(body: str, tmp_path: Path) -> None:
-    net = heads(body)
+def test_a_program_takes_batches_of_any_size(tmp_path: Path) -> None:
+    net = heads("batch normalisation")
     estimator = MultiEstimator(net, spec_of_heads())
     estimator.evaluate(loader())
     assert [file.name for file in estimator.export(tmp_path, format="pt2")] == ["net.pt2"]

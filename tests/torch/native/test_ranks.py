@@ -48,8 +48,7 @@ def fitted(world: World, net: nn.Module, spec: Any = None, data: Any = BATCHES, 
     return estimator
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "size"), [("plain", 2), *[(case, 3) for case in CASES]])
 def test_parameters_and_figures_are_those_of_one_process(case: str, size: int) -> None:
     make, spec, options = CASES[case]
 
@@ -168,8 +167,7 @@ def cropped(scores: Tensor) -> Tensor:
     return scores[:, : 1 + len(scores) % 2]
 
 
-@pytest.mark.parametrize("crops", [False, True])
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(("size", "crops"), [(2, True), (3, False), (3, True)])
 def test_objects_measure_the_samples_of_all_ranks_when_evaluating(size: int, crops: bool) -> None:
     data = [(x, kind) for x, kind, _ in batches(7, 5, 1)]  # one sample for all ranks
 

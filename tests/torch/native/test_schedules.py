@@ -101,10 +101,10 @@ def test_a_rate_that_is_a_tensor_is_written_in_place() -> None:
     assert estimator.learning_rates() == {"lr": float(group["lr"])}
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ["lambda", "one_cycle", "sequential", "of multifit"])
 def test_a_schedule_continues_after_a_resume_and_after_a_search_for_a_rate(name: str, tmp_path: Path) -> None:
     def fit(folder: Path, count: int, **options: Any) -> MultiEstimator:
-        saves = CheckpointHandler(tmp_path / folder, Every(1, "batch"))
+        saves = CheckpointHandler(tmp_path / folder, Every(3, "batch"))
         estimator.fit(data, batches=count, event_handlers=[Sets({2: 0.02}), saves], **options)
         return estimator
 
