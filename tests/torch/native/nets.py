@@ -1,13 +1,17 @@
 """Small nets, specs and data that the tests of PyTorch nets share, in float64."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from multifit import LossSpec, MetricSpec, TaskSpec
+from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+
+SGD = {"lr": 0.1, "momentum": 0.9}
+BY_SGD = TrainerSpec(".*", "sgd", SGD)
 
 
 class Heads(nn.Module):
@@ -34,19 +38,6 @@ class Recurrent(nn.Module):
         return self.lstm(x.reshape(len(x), 3, 2))[0][:, -1]
 
 
-def normalised() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True))
-
-
-BODIES: dict[str, Callable[[], nn.Module | None]] = {
-    "dense": lambda: None,
-    "batch normalisation": normalised,
-    "residual": lambda: Residual(),
-    "LSTM": Recurrent,
-    "lazy": lambda: nn.Sequential(nn.LazyLinear(8), nn.Tanh()),
-}
-
-
 class Residual(nn.Module):
     """A layer that is added to what goes in, used twice."""
 
@@ -61,13 +52,47 @@ class Residual(nn.Module):
         return x
 
 
+class Given(nn.Module):
+    """Returns its inputs: columns of the data are the outputs, in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return inputs
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True))
+
+
+BODIES: dict[str, Callable[[], nn.Module | None]] = {
+    "dense": lambda: None,
+    "batch normalisation": normalised,
+    "residual": Residual,
+    "LSTM": Recurrent,
+    "lazy": lambda: nn.Sequential(nn.LazyLinear(8), nn.Tanh()),
+}
+
+
 def heads(body: str = "dense", seed: int = 0) -> Heads:
     """Return a net in float64, the same one for the same seed."""
     torch.manual_seed(seed)
     return Heads(BODIES[body]()).double()
 
 
-def spec_of_heads(**losses: Any) -> TaskSpec:
+def net_of(*layers: nn.Module) -> nn.Sequential:
+    """Return a net of these layers in float64, with the same values every time."""
+    net = nn.Sequential(*layers).double()
+    torch.manual_seed(3)
+    for layer in net:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    return net
+
+
+def spec_of_heads(forward: Any = None, **losses: Any) -> TaskSpec:
     """Return a spec for :class:`Heads`, with a cross entropy and half of a squared error by default."""
     declared: dict[str, Any] = {"kind": nn.CrossEntropyLoss(), "size": LossSpec(nn.MSELoss(), weight=0.5)}
     return TaskSpec(
@@ -75,11 +100,18 @@ def spec_of_heads(**losses: Any) -> TaskSpec:
         outputs=["kind", "size"],
         labels=["kind", "size"],
         losses={**declared, **losses},
+        forward=forward,
         metrics={
             "accuracy": MetricSpec("accuracy", outputs="kind", labels="kind"),
             "error": MetricSpec("mae", outputs="size", labels="size"),
         },
     )
+
+
+MISSABLE = TaskSpec(
+    inputs=["x"], outputs=["kind", "size"], labels=["kind", LabelSpec("size", missing="nan")],
+    losses={"kind": nn.CrossEntropyLoss(ignore_index=2), "size": LossSpec(nn.MSELoss(), weight=0.5)},
+)  # fmt: skip
 
 
 def columns(samples: int = 20, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,22 +126,35 @@ def loader(batch_size: int = 6, samples: int = 20, **options: Any) -> DataLoader
     return DataLoader(TensorDataset(*columns(samples)), batch_size, **options)
 
 
+def batches(*sizes: int) -> list[tuple[Tensor, ...]]:
+    """Return batches of these sizes."""
+    return list(zip(*(column.split(sizes) for column in columns(sum(sizes)))))
+
+
+def standard(outputs: Any, kind: Tensor, size: Tensor) -> Tensor:
+    """Return the objective of `spec_of_heads`."""
+    return functional.cross_entropy(outputs[0], kind) + 0.5 * functional.mse_loss(outputs[1], size)
+
+
 def by_hand(
     net: nn.Module,
-    optimizers: list[torch.optim.Optimizer],
-    batches: Iterator[Any] | list[Any] | DataLoader[Any],
-    objective: Callable[[Any, Tensor, Tensor], Tensor],
+    optimizers: Sequence[torch.optim.Optimizer],
+    data: Iterable[Any],
+    objective: Callable[[Any, Tensor, Tensor], Tensor] = standard,
     epochs: int = 2,
+    change: Callable[[nn.Module], object] = lambda net: None,
+    schedules: Sequence[Any] = (),
 ) -> None:
-    """Train as one would without multifit: batches of x, class and number."""
+    """Train as one would without multifit, by batches of x, class and number; `change` gradients."""
     net.train()
     for _ in range(epochs):
-        for x, kind, size in batches:
+        for x, kind, size in data:
             for optimizer in optimizers:
                 optimizer.zero_grad()
             objective(net(x), kind, size).backward()
-            for optimizer in optimizers:
-                optimizer.step()
+            change(net)
+            for each in (*optimizers, *schedules):
+                each.step()
 
 
 def assert_equal_parameters(net: nn.Module, other: nn.Module, tolerance: float = 1e-10) -> None:

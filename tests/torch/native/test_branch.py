@@ -14,18 +14,18 @@ from multifit.utils.errors import SpecError
 from .nets import Recurrent, Residual, normalised
 
 Losses = Callable[[Any], Sequence[Tensor]]
+Linear = nn.Linear
 
 
 class Two(nn.Module):
-    """A body and two heads on its features, or on the mean over a sequence of them."""
+    """A body and two heads on its features."""
 
-    def __init__(self, body: nn.Module, width: int = 8) -> None:
+    def __init__(self, *body: nn.Module, width: int = 8) -> None:
         super().__init__()
-        self.body, self.a, self.b = body, nn.Linear(width, 3), nn.Linear(width, 1)
+        self.body, self.a, self.b = nn.Sequential(*body), Linear(width, 3), Linear(width, 1)
 
     def forward(self, x: Tensor) -> Any:
         features = self.body(x)
-        features = features.mean(1) if features.dim() == 3 else features
         return self.a(features), self.b(features)
 
 
@@ -34,8 +34,8 @@ class Branches(nn.Module):
 
     def __init__(self, branch: Callable[..., Any]) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 8)
-        self.a, self.b, self.c = nn.Linear(16, 2), nn.Linear(8, 2), nn.Linear(8, 1)
+        self.first, self.second = Linear(6, 8), Linear(8, 8)
+        self.a, self.b, self.c = Linear(16, 2), Linear(8, 2), Linear(8, 1)
         self._branch = branch
 
     def forward(self, x: Tensor) -> Any:
@@ -80,8 +80,7 @@ def squares(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def encoder() -> nn.Module:
-    layer = nn.TransformerEncoderLayer(6, 2, 12, dropout=0.3, batch_first=True)
-    return nn.Sequential(nn.Unflatten(1, (1, 6)), nn.TransformerEncoder(layer, 2), nn.Linear(6, 8))
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 12, dropout=0.3, batch_first=True), 2)
 
 
 def hooked(net: Any, first: Tensor, second: Tensor) -> Any:
@@ -94,34 +93,32 @@ def at_both(net: Any, first: Tensor, second: Tensor) -> Any:
     return net.a(torch.cat([first, second], 1)), net.b(second)
 
 
-def doubled(net: Any, first: Tensor, second: Tensor) -> Any:
-    return at_both(net, first, Doubled.apply(second))
-
-
-Linear = nn.Linear
-tied = Branches(lambda net, first, second: (net.second(second), net.c(second)))
+# a net, the losses of its outputs, and the number of edges of autograd's graph where they branch
 CASES: dict[str, tuple[nn.Module, Losses, int]] = {
-    "dense": (Two(nn.Sequential(Linear(6, 8), nn.Tanh())), squares, 1),
-    "in place, normalised, dropout": (Two(nn.Sequential(normalised(), nn.Dropout(0.3))), squares, 1),
+    "dense": (Two(Linear(6, 8), nn.Tanh()), squares, 1),
+    "in place, normalised, dropout": (Two(normalised(), nn.Dropout(0.3)), squares, 1),
     "residual": (Two(Residual()), squares, 1),
     "LSTM": (Two(Recurrent()), squares, 1),
-    "transformer with dropout": (Two(encoder()), squares, 1),
+    "transformer with dropout": (Two(nn.Unflatten(1, (1, 6)), encoder(), nn.Flatten(), width=6), squares, 1),
     "views of one tensor": (Branches(lambda net, first, second: second.split(4, 1)), squares, 2),
     "one layer": (Linear(6, 2), lambda y: squares([y[:, :1], y[:, 1:]]), 1),
     "at two depths": (Branches(lambda net, x, y: (net.b(x), net.b(y), net.c(y))), squares, 4),
     "one reads two tensors": (Branches(at_both), squares, 2),
-    "behind a function of one's own": (Branches(doubled), squares, 2),
+    "one is read twice": (Branches(lambda n, x, y: (n.b(y) * n.b(y.tanh()), n.c(y))), squares, 1),
+    "behind a function of one's own": (Branches(lambda n, x, y: at_both(n, x, Doubled.apply(y))), squares, 2),
     "levels behind each other": (Pyramid(), squares, 2),
-    "a layer in a body and a head": (tied, squares, 3),
+    "a layer in a body and a head": (Branches(lambda n, x, y: (n.second(y), n.c(y))), squares, 3),
     "hooks of tensors": (Branches(hooked), squares, 1),
     "losses in one tensor": (Linear(6, 2), lambda y: torch.stack(squares([y, y * y])).unbind(), 2),
     "the same loss": (Linear(6, 2), lambda y: [y.pow(2).mean()] * 2, 1),
     "a loss of a loss": (Linear(6, 2), lambda y: [(x := y.pow(2).mean()), x * y.mean()], 2),
-    "nothing shared": (Two(nn.Identity(), 6), squares, 0),
+    "nothing shared": (Two(width=6), squares, 0),
 }
 
 
 def prepared(case: str) -> tuple[list[nn.Parameter], Callable[[], list[list[Tensor]]], int]:
+    """Return parameters, a function that computes losses by task, and the number of edges."""
+    torch.manual_seed(0)
     net, losses, edges = CASES[case]
     net.double()
     x = torch.randn(5, 64 if isinstance(net, Pyramid) else 6, dtype=torch.float64)
@@ -143,7 +140,6 @@ def rows_by_hand(parameters: list[nn.Parameter], compute: Callable[[], Any]) -> 
 @pytest.mark.parametrize("ones", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_shared_parameters_get_the_weighted_sum(case: str, ones: bool) -> None:
-    torch.manual_seed(0)
     parameters, compute, edges = prepared(case)
     by_hand, losses = rows_by_hand(parameters, compute), compute()
     weights = np.ones(len(losses)) if ones else np.random.RandomState(1).rand(len(losses))
@@ -153,57 +149,53 @@ def test_shared_parameters_get_the_weighted_sum(case: str, ones: bool) -> None:
     assert len(branch.edges) == edges
     branch.pass_back(branch.features(scale=2.0), weights)
     for parameter, of_tasks in zip(parameters, by_hand):
-        there = [each is not None for each in of_tasks]
-        factors = weights if sum(there) > 1 else np.ones(len(weights))
-        expected = sum((2 * f * each for f, each in zip(factors, of_tasks) if each is not None), 1.0)
-        torch.testing.assert_close(
-            parameter.grad, expected + torch.zeros_like(parameter), rtol=1e-12, atol=1e-12
-        )
-        assert (sum(there) > 1) == any(each is parameter for each in branch.shared)
+        shared = sum(each is not None for each in of_tasks) > 1
+        factors = weights if shared else np.ones(len(weights))
+        expected = torch.ones_like(parameter)
+        for factor, each in zip(factors, of_tasks):
+            expected += 0 if each is None else 2 * factor * each
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-12, atol=1e-12)
+        assert shared == any(each is parameter for each in branch.shared)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case][2]])
 def test_rows_are_the_gradients_of_single_tasks(case: str) -> None:
-    torch.manual_seed(0)
     parameters, compute, _ = prepared(case)
-    by_hand, losses = rows_by_hand(parameters, compute), compute()
+    by_hand, losses = dict(zip(parameters, rows_by_hand(parameters, compute))), compute()
     for parameter in parameters:
         parameter.grad = None
     branch = Branch(losses, set(parameters))
-    rows = torch.empty(len(losses), sum(each.numel() for each in branch.shared), dtype=torch.float64)
+    sizes = [each.numel() for each in branch.shared]
+    rows = torch.empty(len(losses), sum(sizes), dtype=torch.float64)
     branch.parameter_rows(branch.shared, rows)
-    found = dict(zip(branch.shared, rows.split([each.numel() for each in branch.shared], 1)))
-    for parameter, of_tasks in zip(parameters, by_hand):
-        if parameter in found:
-            expected = torch.stack([torch.zeros_like(parameter) if g is None else g for g in of_tasks])
-            torch.testing.assert_close(found[parameter], expected.flatten(1), rtol=1e-12, atol=1e-12)
-            assert parameter.grad is None
-        else:
-            own = [each for each in of_tasks if each is not None]
-            torch.testing.assert_close(parameter.grad, own[0] if own else None, rtol=1e-12, atol=1e-12)
+    for parameter, found in zip(branch.shared, rows.split(sizes, 1)):
+        of_tasks = [torch.zeros_like(parameter) if g is None else g for g in by_hand.pop(parameter)]
+        torch.testing.assert_close(found, torch.stack(of_tasks).flatten(1), rtol=1e-12, atol=1e-12)
+        assert parameter.grad is None
+    for parameter, of_tasks in by_hand.items():
+        own = next((each for each in of_tasks if each is not None), None)
+        torch.testing.assert_close(parameter.grad, own, rtol=1e-12, atol=1e-12)
 
 
 def test_tasks_without_losses_take_no_part() -> None:
-    net, x = Two(Linear(6, 8)), torch.randn(5, 6)
-    losses = squares(net(x))
-    branch = Branch([[losses[0]], [], [losses[1]]], set(net.parameters()))
-    (feature,) = branch.features()
-    assert feature.tasks == [0, 2]
-    rows = torch.empty(3, 56)
-    losses = squares(net(x))
-    Branch([[losses[0]], [], [losses[1]]], set(net.parameters())).parameter_rows(branch.shared, rows)
+    def branch() -> Branch:
+        one, other = squares(net(torch.ones(5, 6)))
+        return Branch([[one], [], [other]], set(net.parameters()))
+
+    net, rows = Two(Linear(6, 8)), torch.empty(3, 56)
+    assert [feature.tasks for feature in branch().features()] == [[0, 2]]
+    branch().parameter_rows([*net.body.parameters()], rows)
     assert [bool(row.any()) for row in rows] == [True, False, True]
 
 
 def test_parameters_that_are_not_asked_for_are_not_shared() -> None:
     net = Two(Linear(6, 8))
-    net.body.weight.requires_grad_(False)
-    branch = Branch([[each] for each in squares(net(torch.randn(5, 6)))], {net.body.bias, net.body.weight})
-    assert branch.shared == [net.body.bias]
+    weight, bias = net.body[0].weight.requires_grad_(False), net.body[0].bias
+    assert Branch([[each] for each in squares(net(torch.randn(5, 6)))], {bias, weight}).shared == [bias]
 
 
 def test_sparse_gradients_are_not_compared() -> None:
-    net = Two(nn.Sequential(nn.Embedding(7, 8, sparse=True), nn.Tanh()))
+    net = Two(nn.Embedding(7, 8, sparse=True), nn.Tanh())
 
     def branch() -> Branch:
         return Branch([[each] for each in squares(net(torch.arange(5)))], set(net.parameters()))

@@ -36,13 +36,12 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the file and a run of two epochs in runs/mine."""
+    """Return a folder with the file and its run in runs/mine."""
     folder, before, path = tmp_path_factory.mktemp("native"), os.getcwd(), list(sys.path)
     os.chdir(folder)
     try:
         assert main(["new", "--torch", "mine.py"]) == 0
-        options = ["--set", "batch_size=100", "--epochs", "2", "--quiet", "--checkpoint-every", "1epochs"]
-        assert main(["train", "mine.py", *options]) == 0
+        assert main(["train", "mine.py", "--quiet", "--checkpoint-every", "1epochs"]) == 0
     finally:
         os.chdir(before)
         sys.path[:] = path
@@ -54,43 +53,35 @@ def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def test_the_file_learns_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run("new", "--torch", "mine.py")[0] == 0
-    code, out, err = run("train", "mine.py")
-    assert code == 0 and "batches of 32 on cpu" in out, err
+@pytest.mark.usefixtures("there")
+def test_the_file_learns_as_it_is_and_its_run_is_recorded_and_resumed(run: Run) -> None:
     history = json.loads(Path("runs/mine/history.json").read_text())
     assert history["val_accuracy"][-1] > 0.95 and history["val_radius_error"][-1] < 0.05
+    record = json.loads(Path("runs/mine/settings.json").read_text())
+    assert "batch_size" in record["settings"] and "torch" in record["versions"]
+    epochs = len(history["val_loss"]) + 1
+    code, out, err = run("train", "mine.py", "--resume", "--epochs", epochs, "--output", "runs/mine")
+    assert code == 0 and "batches of 32 on cpu" in out, err
+    assert len(json.loads(Path("runs/mine/history.json").read_text())["val_loss"]) == epochs
+
+
+COMMANDS: list[tuple[list[str], str]] = [
+    (["check", "mine.py", "--layers"], "Linear"),
+    (["evaluate", "mine.py", "--from", "runs/mine"], "radius_error"),
+    (["predict", "mine.py", "--from", "runs/mine", "0.5,-0.2"], "0.5,-0.2: arm "),
+    (["report", "runs/mine"], "wrote"),
+    (["export", "mine.py", "--from", "runs/mine"], "wrote runs/mine/export"),
+    (["profile", "mine.py", "--batches", "3"], "forward"),
+    (["tasks", "mine.py", "--batches", "3"], "4 parameters that tasks share, mean of 3 batches"),
+    (["tasks", "mine.py", "--batches", "2", "--affinity", "--on", "body.0.*"], "affinity"),
+]
 
 
 @pytest.mark.usefixtures("there")
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["check", "mine.py"], "body.0.weight"),
-        (["check", "mine.py", "--layers"], "Linear"),
-        (["evaluate", "mine.py", "--from", "runs/mine"], "radius_error"),
-        (["predict", "mine.py", "--from", "runs/mine", "0.5,-0.2"], "0.5,-0.2: arm "),
-        (["report", "runs/mine"], "wrote"),
-        (["export", "mine.py", "--from", "runs/mine"], "wrote runs/mine/export"),
-        (["profile", "mine.py", "--batches", "3"], "forward"),
-        (["tasks", "mine.py", "--batches", "3"], "4 parameters that tasks share, mean of 3 batches"),
-        (["tasks", "mine.py", "--batches", "2", "--affinity", "--on", "body.0.*"], "affinity"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
+@pytest.mark.parametrize(("arguments", "expected"), COMMANDS, ids=lambda value: " ".join(value[:1]))
 def test_commands(run: Run, arguments: list[str], expected: str) -> None:
     code, out, err = run(*arguments)
     assert code == 0 and expected in out, err
-
-
-@pytest.mark.usefixtures("there")
-def test_the_record_of_a_run(run: Run) -> None:
-    record = json.loads(Path("runs/mine/settings.json").read_text())
-    assert record["settings"]["batch_size"] == "100" and "torch" in record["versions"]
-    assert run("train", "mine.py", "--resume", "--epochs", 3, "--output", "runs/mine")[0] == 0
-    history = json.loads(Path("runs/mine/history.json").read_text())
-    assert len(history["val_loss"]) == 3
 
 
 @pytest.mark.usefixtures("there")
@@ -115,10 +106,7 @@ def test_functions_get_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Also net(), where the device is that of the library that the file imports."""
     monkeypatch.chdir(tmp_path)
     run("new", "--torch", "mine.py")
-    code = Path("mine.py").read_text()
-    code = code.replace("def net():", "def net(context):").replace(
-        "    return SpiralNet()",
-        '    assert context == torch.device("cpu")\n    return SpiralNet().to(context)',
-    )
-    Path("mine.py").write_text(code)
+    made = '    assert context == torch.device("cpu")\n    return SpiralNet().to(context)'
+    code = Path("mine.py").read_text().replace("def net():", "def net(context):")
+    Path("mine.py").write_text(code.replace("    return SpiralNet()", made))
     assert run("check", "mine.py", "--deterministic", "--devices", "cpu")[0] == 0

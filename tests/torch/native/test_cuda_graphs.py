@@ -9,24 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LossSpec, MultiEstimator, TrainerSpec
 from multifit.balance import FAMO, STCH, UPGrad
 from multifit.torch import cuda_graphs
 from tests.torch.place import DEVICE
 
 from .cuda_graphs import counted_replays
-from .nets import Heads, columns, normalised, spec_of_heads
+from .nets import MISSABLE, SGD, Heads, batches, normalised, spec_of_heads
 
-x, kind, size = columns(20)
-BATCHES = [(x[i : i + 4], kind[i : i + 4], size[i : i + 4]) for i in range(0, 20, 4)]
+BATCHES = batches(4, 4, 4, 4, 4)
 UNKNOWN = [
-    (x, kind, torch.where(torch.arange(4)[:, None] < n % 4, torch.nan, y))
-    for n, (x, kind, y) in enumerate(BATCHES)
+    (x, kind, torch.where(torch.arange(4)[:, None] < n % 4, torch.nan, size))
+    for n, (x, kind, size) in enumerate(BATCHES)
 ]
-MISSABLE = TaskSpec(
-    inputs=["x"], outputs=["kind", "size"], labels=["kind", LabelSpec("size", missing="nan")],
-    losses={"kind": nn.CrossEntropyLoss(), "size": LossSpec(nn.MSELoss(), weight=0.5)},
-)  # fmt: skip
 
 
 class Waits(Heads):
@@ -48,21 +43,21 @@ class OneBias(Heads):
         return kind, size + (self.one + self.other)
 
 
-def estimator_of(net: Callable[[], nn.Module] = Heads, spec: Any = None, **options: Any) -> MultiEstimator:
-    torch.manual_seed(3)
-    trainers = options.pop("trainers", TrainerSpec(".*", "sgd", {"lr": 0.1, "momentum": 0.9}, clip_norm=1.0))
-    return MultiEstimator(net().double(), spec or spec_of_heads(), trainers, context=DEVICE, **options)
-
-
 def dropout() -> nn.Module:
     return Heads(nn.Sequential(normalised(), nn.Dropout(0.3)))
+
+
+def estimator_of(net: Callable[[], nn.Module] = Heads, spec: Any = None, **options: Any) -> MultiEstimator:
+    torch.manual_seed(3)
+    trainers = options.pop("trainers", TrainerSpec(".*", "sgd", SGD, clip_norm=1.0))
+    return MultiEstimator(net().double(), spec or spec_of_heads(), trainers, context=DEVICE, **options)
 
 
 def fit(net: Any = Heads, data: Any = BATCHES, spec: Any = None, handlers: Any = (), **options: Any) -> Any:
     """Return figures, parameters and buffers, and predictions."""
     estimator = estimator_of(net, spec, **options)
     torch.manual_seed(4)
-    estimator.fit(data, data, epochs=3, event_handlers=list(handlers))
+    estimator.fit(data, data, epochs=2, event_handlers=list(handlers))
     numbers = {name: each for name, each in estimator.history.items() if "time" not in name}
     values = {name: each.cpu().numpy() for name, each in estimator.net.state_dict().items()}
     return numbers, values, estimator.predict(data)
@@ -73,14 +68,6 @@ def assert_equal(found: Any, expected: Any) -> None:
         assert one.keys() == other.keys()
         for name, value in one.items():
             np.testing.assert_allclose(value, other[name], rtol=1e-9, atol=1e-12, err_msg=name)
-
-
-def slow() -> dict[str, TrainerSpec]:
-    """One trainer adds up three batches, the other updates after every second one."""
-    return {
-        "body": TrainerSpec("body.*", "sgd", {"lr": 0.1}, every=3, accumulate=True, clip_norm=0.1),
-        "heads": TrainerSpec("(kind|size).*", "sgd", {"lr": 0.1}, every=2),
-    }
 
 
 class Scaled:
@@ -97,10 +84,14 @@ class Doubled:
         return {name: 2 * each for name, each in outputs.items()}
 
 
-BOUND = {
-    "trainers": {name: TrainerSpec(f"{name}.*", "sgd", {"lr": 0.1}) for name in ("body", "kind", "size")}
+SLOW = {  # one trainer adds up three batches, the other updates after every second one
+    "body": TrainerSpec("body.*", "sgd", {"lr": 0.1}, every=3, accumulate=True, clip_norm=0.1),
+    "heads": TrainerSpec("(kind|size).*", "sgd", {"lr": 0.1}, every=2),
 }
-BOUND["spec"] = spec_of_heads(size=LossSpec(nn.MSELoss(), trainers=["size", "body"]))  # type: ignore[assignment]
+BOUND = {
+    "trainers": {name: TrainerSpec(f"{name}.*", "sgd", {"lr": 0.1}) for name in ("body", "kind", "size")},
+    "spec": spec_of_heads(size=LossSpec(nn.MSELoss(), trainers=["size", "body"])),
+}
 # options, and how many graphs a training step replays: forward and backward
 CASES: dict[str, tuple[dict[str, Any], int]] = {
     "plain": ({}, 2),
@@ -108,7 +99,7 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
     "dropout and statistics": ({"net": dropout}, 2),
     "missing labels": ({"data": UNKNOWN, "spec": MISSABLE}, 2),
     "gradients in one tensor": ({"net": OneBias}, 2),
-    "accumulates": ({"trainers": slow()}, 2),
+    "accumulates": ({"trainers": SLOW}, 2),
     "accumulates all": ({"accumulate": 2, "data": BATCHES[:4]}, 2),
     "weighs losses": ({"balance": STCH()}, 2),
     "looks back": ({"balance": FAMO()}, 3),
@@ -124,29 +115,22 @@ def test_replays_compute_what_operators_do(case: str, monkeypatch: pytest.Monkey
     options, of_step = CASES[case]
     expected, replays = fit(**{**options, "compile": False}), counted_replays(monkeypatch)
     assert_equal(fit(**{"compile": "cudagraphs", **options}), expected)
-    batches = len(options.get("data", BATCHES))
-    steps = 3 * batches - 1  # the first batch of a form runs operator by operator
+    steps = 2 * len(options.get("data", BATCHES)) - 1  # the first batch of a form runs operator by operator
     assert replays.count == (of_step + 1) * steps
 
 
 def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(**options: Any) -> list[Any]:
         estimator = estimator_of(**options)
-        results = [estimator.fit_batch(batch) for batch in BATCHES]
-        results += [estimator.evaluate_batch(batch) for batch in BATCHES]
-        assert not any(
-            each.requires_grad for r in results for each in (*r.outputs.values(), *r.objectives.values())
-        )
-        return [
-            [*r.outputs.values(), *r.objectives.values(), *(p for each in r.parts.values() for p in each)]
-            for r in results
-        ]
+        results = [run(batch) for run in (estimator.fit_batch, estimator.evaluate_batch) for batch in BATCHES]
+        parts = [[part for of_loss in each.parts.values() for part in of_loss] for each in results]
+        tensors = [[*r.outputs.values(), *r.objectives.values(), *more] for r, more in zip(results, parts)]
+        assert not any(each.requires_grad for of_batch in tensors for each in of_batch)
+        return tensors
 
     expected, replays = kept(compile=False), counted_replays(monkeypatch)
-    found = kept(compile="cudagraphs")
+    torch.testing.assert_close(kept(compile="cudagraphs"), expected)
     assert replays.count
-    for one, other in zip(found, expected):
-        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(("how", "warns"), [("auto", False), ("cudagraphs", True)])
@@ -169,18 +153,16 @@ def test_by_default_half_of_the_memory_must_be_free(how: str, monkeypatch: pytes
     assert bool(replays.count) == (how == "cudagraphs")
 
 
-def test_so_many_forms_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "rows"), [("MAX_GRAPHS", [4, 4, 3, 3, 4]), ("MAX_FORMS", [4, 3, 2, 4, 3, 2])]
+)
+def test_so_many_forms_are_captured_and_remembered(limit: str, rows: list[int], monkeypatch: Any) -> None:
     replays = counted_replays(monkeypatch)
-    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 1)
+    monkeypatch.setattr(cuda_graphs, limit, 1)
     estimator = estimator_of(compile="cudagraphs")
-    for rows in (4, 4, 3, 3, 4):
-        estimator.fit_batch(tuple(each[:rows] for each in BATCHES[0]))
-    assert replays.count == 2 * 2
-    monkeypatch.setattr(cuda_graphs, "MAX_FORMS", 1)
-    forgetful = estimator_of(compile="cudagraphs")
-    for rows in (4, 3, 2, 4, 3, 2):
-        forgetful.fit_batch(tuple(each[:rows] for each in BATCHES[0]))
-    assert replays.count == 2 * 2
+    for size in rows:
+        estimator.fit_batch(tuple(each[:size] for each in BATCHES[0]))
+    assert replays.count == (4 if limit == "MAX_GRAPHS" else 0)
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="is for CPUs")

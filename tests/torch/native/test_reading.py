@@ -79,19 +79,21 @@ def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(7)
 
 
-WORKERS = {"num_workers": 2, "batch_size": 2}
-PERSISTENT = {**WORKERS, "persistent_workers": True, "shuffle": True}
+def sampled() -> DataLoader[Any]:
+    batches = BatchSampler(RandomSampler(range(SIZE), generator=seeded()), 3, False)
+    return DataLoader(Noisy(), batch_sampler=batches)
+
+
+WORKERS: dict[str, Any] = {"num_workers": 2, "batch_size": 2}
+PERSISTENT: dict[str, Any] = {**WORKERS, "persistent_workers": True, "shuffle": True}
 LOADERS: dict[str, Callable[[], Any]] = {
     "in order": lambda: DataLoader(Noisy(), batch_size=2),
     "shuffled": lambda: DataLoader(Noisy(), batch_size=2, shuffle=True, drop_last=True),
     "batches at once": lambda: DataLoader(Whole(), batch_size=2, shuffle=True),
     "a generator": lambda: DataLoader(Noisy(), batch_size=2, shuffle=True, generator=seeded()),
     "a sampler": lambda: DataLoader(Noisy(), 2, sampler=WeightedRandomSampler([1.0] * SIZE, 7)),
-    "a sampler with a generator": lambda: DataLoader(
-        Noisy(), batch_sampler=BatchSampler(RandomSampler(range(SIZE), generator=seeded()), 3, False)
-    ),
-    "workers": lambda: DataLoader(Noisy(), shuffle=True, **WORKERS),
-    "workers, batches at once": lambda: DataLoader(Whole(), **WORKERS),
+    "a sampler with a generator": sampled,
+    "workers, batches at once": lambda: DataLoader(Whole(), shuffle=True, **WORKERS),
     "persistent workers": lambda: DataLoader(Noisy(), **PERSISTENT),
     "persistent workers, a generator": lambda: DataLoader(Noisy(), **PERSISTENT, generator=seeded()),
 }
@@ -129,19 +131,21 @@ def test_the_order_is_that_of_pytorch_and_so_are_the_draws_from_its_generator(ki
 def test_the_rest_of_an_epoch_is_what_followed_in_it(kind: str) -> None:
     """In a new process, after the epochs before; the batches that were done are not loaded again."""
     loader, states = LOADERS[kind](), [random_state()]
-    list(iterate(loader, 0))
+    before = listed(iterate(loader, 0))
     states.append(random_state())
     whole, after = [], [random_state()]
     for batch in iterate(loader, 1):
         whole += listed([batch])
         after.append(random_state())
-    skip = len(whole) // 2
-    resumed = LOADERS[kind]()
+    skip, resumed = len(whole) // 2, LOADERS[kind]()
     replay_epochs(resumed, 1, lambda epoch: set_random_state(states[epoch]))
     set_random_state(states[1])
     rest = iterate_from(resumed, skip, partial(set_random_state, after[skip]), 1)
     assert listed(rest) == whole[skip:]
-    if not loader.num_workers:
+    if loader.num_workers:  # which repeat no noise
+        noise = [value for batch in [*before, *whole] for column in batch[1:] for value in column]
+        assert len(noise) == 2 * 3 * SIZE == len(set(noise))
+    else:
         assert len(resumed.dataset.loaded) == sum(len(batch[0]) for batch in whole[skip:])
 
 
@@ -167,29 +171,19 @@ PASSES: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_replayed_passes_draw_from_the_loaders_generator_what_they_drew(kind: str) -> None:
     data, options = PASSES[kind]
     one, other = (DataLoader(data, generator=seeded(), **options) for _ in range(2))
-    before = seeded().get_state()
     list(one)
     replay_epochs(other, 1, lambda epoch: None)
     assert torch.equal(one.generator.get_state(), other.generator.get_state())
-    assert not torch.equal(one.generator.get_state(), before)
+    assert not torch.equal(one.generator.get_state(), seeded().get_state())
 
 
 def test_batches_without_an_end_are_drawn_one_by_one() -> None:
-    loader = DataLoader(Noisy(), batch_sampler=Endless())
-    rest = iterate_from(loader, 3, lambda: None)
+    rest = iterate_from(DataLoader(Noisy(), batch_sampler=Endless()), 3, lambda: None)
     assert next(rest)[0].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("kind", ["workers", "persistent workers"])
-def test_workers_repeat_no_noise(kind: str) -> None:
-    loader = LOADERS[kind]()
-    epochs = [listed(iterate(loader, epoch)) for epoch in range(2)]
-    noise = [value for epoch in epochs for batch in epoch for column in batch[1:] for value in column]
-    assert len(noise) == 2 * 3 * SIZE == len(set(noise))
-
-
 def test_persistent_workers_stay() -> None:
-    def pid(worker: int) -> None:
+    def mark(worker: int) -> None:
         info: Any = get_worker_info()
         info.dataset.noise = np.random.randint(2**31)
 
@@ -197,8 +191,7 @@ def test_persistent_workers_stay() -> None:
         def __getitem__(self, place: int) -> Any:
             return [float(self.noise)]  # type: ignore[attr-defined]
 
-    options: Any = {**PERSISTENT, "num_workers": 1, "worker_init_fn": pid}
-    loader = DataLoader(Marked(), **options)
+    loader = DataLoader(Marked(), **{**PERSISTENT, "num_workers": 1, "worker_init_fn": mark})
     assert len({batch[0][0].item() for _ in range(3) for batch in iterate(loader)}) == 1
 
 
@@ -216,42 +209,29 @@ def test_a_pass_can_leave_the_generators_as_they_were(where: str) -> None:
 
 
 def test_samplers_that_shuffle_by_the_epoch_get_its_number() -> None:
-    sampler = DistributedSampler(Noisy(), num_replicas=2, rank=1)
-    loader = DataLoader(Noisy(), 2, sampler=sampler)
+    loader = DataLoader(Noisy(), 2, sampler=DistributedSampler(Noisy(), num_replicas=2, rank=1))
     first = places(iterate(loader, 3))
-    assert sampler.epoch == 3
     assert places(iterate(loader, 4)) != first == places(iterate(loader, 3))
 
 
-@pytest.mark.parametrize(
-    ("kind", "workers", "repeats"),
-    [("shuffled", 0, True), ("workers", 2, True), ("persistent workers", 2, True)],
-)
-def test_what_the_reader_says_of_workers(kind: str, workers: int, repeats: bool) -> None:
-    reader, loader = Reader(ALONE), LOADERS[kind]()
-    assert (reader.workers(loader), reader.repeats_workers(loader)) == (workers, repeats)
-
-
-def test_persistent_workers_of_streams_are_not_repeated() -> None:
-    stream = DataLoader(Stream(), persistent_workers=True, **WORKERS)
-    assert not Reader(ALONE).repeats_workers(stream)
-
-
-def several(seed: int) -> TaskLoaders:
-    torch.manual_seed(seed)
-    loaders = {"a": LOADERS["shuffled"](), "b": DataLoader(Noisy(5), batch_size=2, shuffle=True)}
-    return TaskLoaders(loaders, Proportional())
+def test_what_the_reader_says_of_workers() -> None:
+    reader, stream = Reader(ALONE), DataLoader(Stream(), persistent_workers=True, **WORKERS)
+    loaders = [LOADERS["shuffled"](), LOADERS["persistent workers"](), stream]
+    assert [reader.workers(each) for each in loaders] == [0, 2, 2]
+    assert [reader.repeats_workers(each) for each in loaders] == [True, True, False]
 
 
 def test_several_loaders_shuffle_by_the_runs_own_seed_and_resume() -> None:
     """Whatever PyTorch's generator is when an epoch begins; it stays as it is."""
     passes = []
     for seed, skip in ((1, 0), (2, 3)):
-        loaders = several(seed)
+        torch.manual_seed(seed)
+        loaders = {"a": LOADERS["shuffled"](), "b": DataLoader(Noisy(5), batch_size=2, shuffle=True)}
         np.random.seed(0)
         before = torch.get_rng_state()
-        batches = iter(Reader(ALONE).iterate_from(loaders, skip, lambda: None, 2))
-        passes.append([places(batch.batches.values()) for batch in batches])
+        together = TaskLoaders(loaders, Proportional())
+        batches = Reader(ALONE).iterate_from(together, skip, lambda: None, 2)
+        passes.append([places(batch.batches.values()) for batch in iter(batches)])
         noise = torch.get_rng_state()
         torch.set_rng_state(before)
         torch.rand(sum(len(each) for update in passes[-1] for each in update))  # that of the samples
@@ -263,14 +243,13 @@ def test_several_loaders_shuffle_by_the_runs_own_seed_and_resume() -> None:
 # ---- ranks
 
 
-def read_by_ranks(skip: int = 0, **options: Any) -> list[Any]:
+def read_by_ranks(skip: int = 0, size: Any = lambda rank: SIZE, **options: Any) -> list[Any]:
     """Return what each of two ranks read, and which samples it loaded; the first has a seed of 0."""
 
     def read(world: Any) -> Any:
         generator = torch.Generator().manual_seed(world.rank)
-        loader = DataLoader(Noisy(), generator=generator, **options)
-        reader = Reader(world)
-        batches = list(reader.iterate_from(loader, skip, lambda: None, 0))
+        loader = DataLoader(Noisy(size(world.rank)), generator=generator, **options)
+        batches = list(Reader(world).iterate_from(loader, skip, lambda: None, 0))
         return [None if batch is None else batch[0].tolist() for batch in batches], loader.dataset.loaded
 
     return run_ranks(2, read)
@@ -283,8 +262,7 @@ def test_ranks_divide_the_batches_that_the_first_one_draws_and_load_their_share_
     assert [one + other for one, other in zip(first, second)] == whole
     assert loaded == [place for batch in first for place in batch]
     assert [len(batch) for batch in first] == [2, 2, 2, 1]
-    later = read_by_ranks(skip=2, **options)
-    assert [batches for batches, _ in later] == [first[2:], second[2:]]
+    assert [batches for batches, _ in read_by_ranks(skip=2, **options)] == [first[2:], second[2:]]
 
 
 @pytest.mark.parametrize("kind", [np.int64, torch.tensor])
@@ -293,30 +271,27 @@ def test_indices_may_be_numbers_of_numpy_and_tensors(kind: Any) -> None:
     assert (first, second) == ([[3.0]], [[1.0]])
 
 
-def test_only_indices_can_be_divided() -> None:
-    found = read_by_ranks(batch_size=2, sampler=["a", "b"])
-    assert isinstance(found[0], DataError) and "yields str, but only indices" in str(found[0])
-
-
-def test_data_of_different_lengths_are_an_error() -> None:
-    def read(world: Any) -> Any:
-        return list(Reader(world).iterate(DataLoader(Noisy(3 + world.rank))))
-
-    found = run_ranks(2, read)
-    assert all(isinstance(each, DataError) for each in found)
-    assert "different numbers of samples: 3 on rank 0, 4 on rank 1" in str(found[0])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 2, "sampler": ["a", "b"]}, "yields str, but only indices"),
+        ({"size": lambda rank: 3 + rank}, "different numbers of samples: 3 on rank 0, 4 on rank 1"),
+    ],
+)
+def test_what_ranks_cannot_divide_is_an_error(options: Any, message: str) -> None:
+    first, _ = read_by_ranks(**options)
+    assert isinstance(first, DataError) and message in str(first)
 
 
 def test_a_distributed_sampler_has_divided_the_samples_already() -> None:
+    def problems(world: Any, data: Any) -> list[str]:
+        return [problem.message for problem in rank_problems(world, "train_data", data)]
+
     loader = DataLoader(Noisy(), sampler=DistributedSampler(Noisy(), 2, 1))
-
-    def problems(world: Any) -> list[str]:
-        return [problem.message for problem in rank_problems(world, "train_data", loader)]
-
-    (found,), _ = run_ranks(2, problems)
+    (found,), _ = run_ranks(2, lambda world: problems(world, loader))
     assert found.startswith("train_data is a DataLoader with a DistributedSampler") and "Sharded" in found
-    assert not problems(ALONE)
-    assert not run_ranks(2, lambda world: rank_problems(world, "data", Sharded(loader)))[0]
+    assert not problems(ALONE, loader)
+    assert run_ranks(2, lambda world: problems(world, Sharded(loader))) == [[], []]
 
 
 def test_each_rank_reads_its_own_part_of_what_is_sharded() -> None:
@@ -325,16 +300,3 @@ def test_each_rank_reads_its_own_part_of_what_is_sharded() -> None:
         return places(Reader(world).iterate(Sharded(DataLoader(Noisy(), 3, sampler=sampler)), 0))
 
     assert run_ranks(2, read) == [[[0, 2, 4], [6, 8, 10]], [[1, 3, 5], [7, 9, 0]]]
-
-
-# ---- generators
-
-
-def test_the_random_state_holds_pytorchs() -> None:
-    state = random_state()
-    drawn = torch.rand(3)
-    set_random_state(state)
-    assert torch.equal(torch.rand(3), drawn)
-    later = torch.get_rng_state()
-    set_random_state({name: each for name, each in state.items() if name != "torch"})
-    assert torch.equal(torch.get_rng_state(), later)

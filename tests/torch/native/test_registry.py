@@ -22,20 +22,15 @@ class Net(nn.Linear):
     """A module of one's own."""
 
 
-@pytest.mark.parametrize("make", [lambda: Net(2, 1), lambda: torch.jit.script(nn.Linear(2, 1))])
-def test_a_module_is_known_by_its_classes(make: Any) -> None:
-    assert library_of(make()) == "torch"
+BLOCK = type("Block", (), {"__module__": "mxnet.gluon.block"})
+SCRIPT = torch.jit.script(nn.Linear(2, 1))
 
 
-def test_a_block_is_known_by_its_classes() -> None:
-    block = type("Block", (), {"__module__": "mxnet.gluon.block"})
-    assert library_of(type("Own", (block,), {})()) == "mxnet"
-
-
-@pytest.mark.parametrize("net", [Net, None, "resnet18", [Net(2, 1)], lambda x: x])
-def test_anything_else_is_refused(net: Any) -> None:
-    with pytest.raises(SpecError, match=r"not a torch.nn.Module or gluon.Block; give the net itself, an"):
-        MultiEstimator(net, nn.MSELoss())
+@pytest.mark.parametrize(
+    ("net", "library"), [(Net(2, 1), "torch"), (SCRIPT, "torch"), (type("Own", (BLOCK,), {})(), "mxnet")]
+)
+def test_a_net_is_known_by_its_classes(net: Any, library: str) -> None:
+    assert library_of(net) == library
 
 
 @pytest.mark.parametrize("context", [None, "cpu", "cuda:0", torch.device("cpu")])
@@ -45,11 +40,26 @@ def test_a_module_runs_with_torch(engine: str, context: Any) -> None:
     assert engine_module("torch", "torch").__name__ == registry.NATIVE
 
 
-def test_mxnet_does_not_run_a_module() -> None:
-    with pytest.raises(
-        ValueError, match='engine="mxnet" runs Gluon nets, not a torch.nn.Module; leave engine'
-    ):
-        MultiEstimator(Net(2, 1), nn.MSELoss(), engine="mxnet")
+NO_NET = r"not a torch.nn.Module or gluon.Block; give the net itself, an"
+# fmt: off
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a class": (Net, {}, NO_NET),
+    "None": (None, {}, NO_NET),
+    "a function": (lambda x: x, {}, NO_NET),
+    "a class, by engine": (Net, {"engine": "torch"}, r"net is \S.*, not a torch.nn.Module"),
+    "mxnet": (Net(2, 1), {"engine": "mxnet"},
+        'engine="mxnet" runs Gluon nets, not a torch.nn.Module; leave engine'),
+    "an initializer": (Net(2, 1), {"initializer": object()},
+        r"initializer= is for Gluon nets, .* torch.nn.init, such as in net.apply"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_engine_does_not_run_is_refused(name: str) -> None:
+    net, options, message = REFUSED[name]
+    with pytest.raises(SpecError if NO_NET in message or "net is" in message else ValueError, match=message):
+        MultiEstimator(net, nn.MSELoss(), **options)
 
 
 @pytest.mark.parametrize("name", ["bfloat", torch.float16, None])
@@ -58,22 +68,25 @@ def test_a_precision_that_there_is_not(name: Any) -> None:
         precision_name(name)
 
 
-def test_the_library_of_a_file_is_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+IMPORTS = {
+    "import torch": "torch",
+    "from torch import nn": "torch",
+    "from torch.nn import Linear": "torch",
+    "import torch\nClass = type('C', (), {'__module__': 'mxnet.gluon.nn'})": "mxnet",
+    "": "mxnet",
+}
+
+
+@pytest.mark.parametrize("code", IMPORTS)
+def test_the_library_of_a_file_is_what_it_imports(code: str, tmp_path: Path, monkeypatch: Any) -> None:
     """Where net() needs the context, so that it is not known by the net."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for number, (code, library) in enumerate({
-        "import torch": "torch",
-        "from torch import nn": "torch",
-        "from torch.nn import Linear": "torch",
-        "import torch\nClass = type('C', (), {'__module__': 'mxnet.gluon.nn'})": "mxnet",
-        "": "mxnet",
-    }.items()):  # fmt: skip
-        path = tmp_path / f"of_{number}.py"
-        path.write_text(f"def net(context): 0\ndef spec(): 0\ndef data(net): 0\n{code}\n")
-        file = TaskFile(path)
-        assert file.library == library
-        assert file.needs("net", "context") and file.needs("data", "context")
-        assert not file.needs("spec", "context")
+    path = tmp_path / f"of_{[*IMPORTS].index(code)}.py"
+    path.write_text(f"def net(context): 0\ndef spec(): 0\ndef data(net): 0\n{code}\n")
+    file = TaskFile(path)
+    assert file.library == IMPORTS[code]
+    needs = [file.needs(function, "context") for function in ("net", "data", "spec")]
+    assert needs == [True, True, False]
 
 
 def test_versions_are_those_of_what_is_imported() -> None:
@@ -104,24 +117,11 @@ for needs in (lambda: engine_module("mxnet"), lambda: multifit.losses.SequenceCE
 
 
 def test_what_needs_mxnet_says_so_where_it_is_not_installed() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", NEEDED], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    command = [sys.executable, "-c", NEEDED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     texts = done.stdout.splitlines()
     assert len(texts) == 2 and texts[0].startswith('engine="mxnet" cannot be imported: Gluon nets need mxnet')
     assert all("which is not installed: pip install mxnet==1.9.1" in text for text in texts)
-
-
-def test_an_initializer_is_for_gluon_nets() -> None:
-    with pytest.raises(
-        ValueError, match=r"initializer= is for Gluon nets, .* torch.nn.init, such as in net.apply"
-    ):
-        MultiEstimator(nn.Linear(2, 2), nn.CrossEntropyLoss(), initializer=object())
-
-
-def test_a_net_that_is_no_module_is_refused_by_a_named_engine() -> None:
-    with pytest.raises(SpecError, match=r"net is \S.*, not a torch.nn.Module"):
-        MultiEstimator(nn.Linear, nn.CrossEntropyLoss(), engine="torch")
 
 
 def test_a_net_that_cannot_be_compiled_trains_as_it_is(monkeypatch: Any, caplog: Any) -> None:
