@@ -33,12 +33,16 @@ def drawn(figure: Figure) -> dict[str, dict[str, tuple[list[float], list[float]]
     }
 
 
-def test_a_panel_holds_training_and_validation_of_one_family():
-    panels = drawn(curves({"train_loss": [3, 2], "train_digit_acc": [0.1, 0.2], "val_loss": [4, 3]}))
+def test_a_panel_holds_training_and_validation_of_one_family_and_the_last_one_learning_rates():
+    figures = {"lr_body": [0.1], "lr_heads": [0.2], "train_loss": [3, 2], "train_digit_acc": [0.1, 0.2]}
+    panels = drawn(curves({**figures, "val_loss": [4, 3]}))
     assert panels == {
         "loss": {"train": ([1, 2], [3, 2]), "val": ([1, 2], [4, 3])},
         "digit_acc": {"train": ([1, 2], [0.1, 0.2])},
+        "learning rate": {"body": ([1], [0.1]), "heads": ([1], [0.2])},
     }
+    assert list(panels)[-1] == "learning rate"
+    assert list(drawn(curves({"lr": [0.1]}))["learning rate"]) == ["lr"]
 
 
 def test_parts_share_a_panel_and_a_colour_between_stages():
@@ -61,13 +65,6 @@ def test_sets_for_validation_are_drawn_with_the_training():
     }
 
 
-def test_learning_rates_share_the_last_panel():
-    panels = drawn(curves({"lr_body": [0.1], "lr_heads": [0.2], "train_loss": [1]}))
-    assert list(panels) == ["loss", "learning rate"]
-    assert list(panels["learning rate"]) == ["body", "heads"]
-    assert list(drawn(curves({"lr": [0.1]}))["learning rate"]) == ["lr"]
-
-
 def test_what_a_handler_records_is_drawn_under_its_own_name():
     own = {"seconds": [2], "total_seconds": [3], "gradnorm_body": [7], "lr.body": [1], "learning rate": [5]}
     history = {"lr_body": [0.1], "train_seconds": [4], "val_seconds": [6], **own}
@@ -84,22 +81,15 @@ def test_what_a_handler_records_is_drawn_under_its_own_name():
     assert compared["learning rate body"] == {"a": ([1], [0.1])}
 
 
-def test_nan_and_infinite_values_are_left_out():
+def test_values_that_cannot_be_drawn_are_left_out():
     history = {"train_loss": [1, math.inf, 3], "val_loss": [NAN, 2, NAN], "val_acc": [NAN, NAN, NAN]}
-    panels = drawn(curves(history))
-    assert panels == {"loss": {"train": ([1, 3], [1, 3]), "val": ([2], [2])}}
-
-
-def test_values_that_matplotlib_cannot_draw_are_left_out():
+    assert drawn(curves(history)) == {"loss": {"train": ([1, 3], [1, 3]), "val": ([2], [2])}}
     values = [1.7e308, -1.5e308, 1e301]
     figure = curves({"train_loss": [*values, 0.5, 1e300, -1e300], "val_loss": values, "only": values})
     assert drawn(figure) == {"loss": {"train": ([4, 5, 6], [0.5, 1e300, -1e300])}}
     assert to_svg(figure).startswith(b"<?xml")
     tasks = task_curves({name: [*values, 0.5] for name in TASKS})
     assert to_svg(tasks).startswith(b"<?xml")
-
-
-def test_an_empty_history_says_so():
     figure = curves({})
     assert not figure.axes and figure.texts[0].get_text() == "nothing was measured"
 
@@ -130,16 +120,16 @@ def test_figures_are_chosen_by_name_and_by_pattern():
     }
 
 
-def test_an_unknown_figure_is_an_error_that_names_the_nearest():
-    with pytest.raises(
-        ValueError, match=r'no figure "val_los" \(did you mean "val_loss"\?\); there are "val_'
-    ):
-        curves({"val_loss": [1]}, ["val_los"])
-
-
-def test_an_invalid_pattern_is_an_error():
-    with pytest.raises(ValueError, match=r'figures: "val_\(" is not a valid regular expression'):
-        curves({"val_loss": [1]}, "val_(")
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        (["val_los"], r'no figure "val_los" \(did you mean "val_loss"\?\); there are "val_'),
+        ("val_(", r'figures: "val_\(" is not a valid regular expression'),
+    ],
+)
+def test_what_chooses_no_figure_is_an_error(figures, message):
+    with pytest.raises(ValueError, match=message):
+        curves({"val_loss": [1]}, figures)
 
 
 def test_no_two_lines_look_alike():
