@@ -13,7 +13,7 @@ from tests.common.specs import CE
 
 import mxnet as mx  # isort: skip
 
-from .training import DATA, On, assert_close, by_hand, fit
+from .training import DATA, SOME, On, assert_close, by_hand, fit
 
 
 def mixed(random: Any, loss: Callable[..., Any], shares: int = 1, alpha: float = 0.4) -> Callable[..., Any]:
@@ -34,13 +34,12 @@ def plain(out: Any, y: Any, permuted: Any, x: Any, kept: float) -> Any:
 
 @two_settings
 def test_training_equals_a_hand_written_loop(devices: Any, hybrid: bool) -> None:
+    """With a generator of its own, or with NumPy's."""
     ours = fit(MixUp("data", "label", random=7), devices, hybrid)
     assert_close(ours, by_hand(mixed(np.random.RandomState(7), plain, len(devices))))
-
-
-def test_it_uses_numpys_generator_by_default() -> None:
     np.random.seed(11)
-    assert_close(fit(MixUp(alpha=2.0)), by_hand(mixed(np.random.RandomState(11), plain, alpha=2.0)))
+    ours = fit(MixUp(alpha=2.0), devices, hybrid)
+    assert_close(ours, by_hand(mixed(np.random.RandomState(11), plain, len(devices), alpha=2.0)))
 
 
 @pytest.mark.parametrize("by", [None, "weight"])
@@ -94,7 +93,6 @@ def test_inputs_that_are_labels_too_are_not_permuted() -> None:
 
 
 def test_what_is_present_is_permuted_once_whoever_reads_it() -> None:
-    data = [(x, mx.nd.where(mx.nd.array([0, 0, 1, 0, 1, 0]), -mx.nd.ones_like(y), y)) for x, y in DATA]
     losses = {str(i): LossSpec(CE, "y", "label", weight=0.5) for i in range(2)}
     spec = TaskSpec(outputs=["y"], labels=[LabelSpec("label", missing=-1)], losses=losses)
 
@@ -102,8 +100,8 @@ def test_what_is_present_is_permuted_once_whoever_reads_it() -> None:
         own, other = ((label >= 0) * CE(out, label.relu()) for label in (y, permuted))
         return (kept * own + (1 - kept) * other) * len(y) / (y >= 0).sum()
 
-    ours = fit(MixUp(random=7), spec=spec, data=data)
-    assert_close(ours, by_hand(mixed(np.random.RandomState(7), loss), data))
+    ours = fit(MixUp(random=7), spec=spec, data=SOME)
+    assert_close(ours, by_hand(mixed(np.random.RandomState(7), loss), SOME))
 
 
 def test_its_own_generator_is_copied_and_continues_from_a_checkpoint() -> None:
