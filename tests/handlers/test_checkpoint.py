@@ -70,9 +70,7 @@ WHEN = {
 
 
 @pytest.mark.parametrize(("every", "handlers", "options", "expected", "seeds"), WHEN.values(), ids=WHEN)
-def test_when_checkpoints_are_saved(
-    saved: Any, tmp_path: Path, log: Any, every: Any, handlers: Any, options: Any, expected: Any, seeds: Any
-) -> None:
+def test_when_checkpoints_are_saved(saved, tmp_path, log, every, handlers, options, expected, seeds) -> None:
     saved.fit(CheckpointHandler(tmp_path, every, keep_last=9), *handlers, **{"epochs": 9, **options})
     assert facts(tmp_path) == expected
     assert saved.reseeded == seeds
@@ -132,9 +130,7 @@ TWO = {"loss": [3, 2, 5, 4, 3], "acc": [0, 0, 0, 9, 9]}
         (margin, "max", TWO, [1, 2, 4, 5]),
     ],
 )
-def test_a_checkpoint_whenever_a_figure_improves(
-    saved: Any, tmp_path: Path, monitor: Any, mode: str | None, values: Any, epochs: list[int]
-) -> None:
+def test_a_checkpoint_whenever_a_figure_improves(saved, tmp_path, monitor, mode, values, epochs) -> None:
     improving(saved, **values)
     handler = CheckpointHandler(tmp_path, monitor=monitor, mode=mode, keep_last=9)
     saved.fit(handler, ValidationHandler("data"), epochs=5, batches=1)
@@ -197,9 +193,7 @@ def test_the_seed_is_the_states_or_the_handlers_or_drawn(saved: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(("saved_every", "warnings"), [('Every(2, "batch")', 0), ("None", 1)])
-def test_another_schedule_after_a_resume_logs_a_warning(
-    saved: Any, tmp_path: Path, log: Any, saved_every: str, warnings: int
-) -> None:
+def test_another_schedule_after_a_resume_logs_a_warning(saved, tmp_path, log, saved_every, warnings) -> None:
     handler, state = CheckpointHandler(tmp_path, OFTEN), {"best": {}, "every": saved_every}
     resume = At("epoch_begin", lambda estimator: handler.load_state_dict(state), priority=-9000.0)
     saved.fit(handler, resume, epochs=1)
@@ -240,9 +234,7 @@ def test_a_full_disk_and_a_recovery_are_logged_once(saved: Any, tmp_path: Path, 
     assert len(log.records) == 3
 
 
-def test_old_checkpoints_that_cannot_be_deleted(
-    saved: Any, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_checkpoints_that_cannot_be_deleted(saved, tmp_path, log, monkeypatch) -> None:
     handler = CheckpointHandler(tmp_path, 1, keep_last=1)
     refusal = MagicMock(side_effect=PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     with monkeypatch.context() as patch:
@@ -258,9 +250,7 @@ def test_old_checkpoints_that_cannot_be_deleted(
     ]
 
 
-def test_a_folder_that_can_never_be_written_is_refused_before_training(
-    saved: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_folder_that_can_never_be_written_is_refused_before_training(saved, tmp_path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     message = r"(?s)no checkpoint can .*/file is not a folder.*CheckpointHandler.train_begin"
     with pytest.raises(OSError, match=message):
@@ -274,18 +264,14 @@ def test_a_folder_that_can_never_be_written_is_refused_before_training(
 @pytest.mark.parametrize(
     ("every", "step", "expected"), [(OFTEN, 2, (1, 2, 2, False, False)), (None, 3, (1, 3, 3, True, False))]
 )
-def test_a_failed_checkpoint_at_a_stop_is_tried_again(
-    saved: Any, tmp_path: Path, every: Any, step: int, expected: Any
-) -> None:
+def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved, tmp_path, every, step, expected) -> None:
     """Where it was due within an epoch, after the other handlers; and at the epoch's end."""
     failing(saved, errno.ENOSPC)
     saved.fit(CheckpointHandler(tmp_path, every), stop(step), epochs=9)
     assert facts(tmp_path) == [expected]
 
 
-def test_a_full_disk_does_not_change_the_seeding_and_other_errors_are_raised(
-    saved: Any, tmp_path: Path
-) -> None:
+def test_a_full_disk_does_not_change_the_seeding_and_other_errors_are_raised(saved, tmp_path) -> None:
     failing(saved, *[errno.ENOSPC] * 3)
     saved.fit(CheckpointHandler(tmp_path, OFTEN), epochs=2)
     assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6] and facts(tmp_path) == []

@@ -95,9 +95,7 @@ ONE_EACH = [(1.0, 0.5), (3.0, 0.9), (3.0, 0.1)]  # each figure is the best in an
         (BOTH, {}, ONE_EACH, 2, "epoch 2, val_loss 3.0000, val_acc 0.9000"),
     ],
 )
-def test_the_best_parameters_are_restored(
-    run: Any, weight: Any, log: Any, monitor: Any, arguments: Any, values: Any, kept: int, best: str | None
-) -> None:
+def test_the_best_parameters_are_restored(run, weight, log, monitor, arguments, values, kept, best) -> None:
     fit(run, values, EarlyStoppingHandler(monitor, **{"restore_best": True, "patience": 9, **arguments}))
     assert weight.tolist() == [kept, kept]
     assert log.messages == ([f"restored the parameters of the best epoch: {best}"] if best else [])

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,15 +49,13 @@ def test_the_base_class_has_every_method_and_none_is_called() -> None:
             super().epoch_end(estimator, **arguments)
             self.count += 1
 
-    class Stopping(StoppingHandler):
-        """Its methods are those of the class between."""
-
     for made in (Counts(), Every(2, "epoch", Counts())):
         events = EventDispatcher(SimpleNamespace(state=RunState(epoch=1)), made)
         assert [each for each in (*EVENTS, *HOOKS) if events.methods(each)] == ["epoch_end"]
         events.emit("epoch_end", complete=True)
         assert made.count == 1 and not made.state_dict() and made.priority == Priority.NORMAL
-    assert EventDispatcher(SimpleNamespace(), Stopping()).methods("batch_end")
+    stopping = type("Stopping", (StoppingHandler,), {})()  # its methods are those of the class between
+    assert EventDispatcher(SimpleNamespace(), stopping).methods("batch_end")
     with pytest.raises(ValueError, match="Handler implements no event or hook\n"):
         EventDispatcher(SimpleNamespace(), Handler())
 
@@ -103,13 +100,9 @@ def test_handlers_are_none_or_one_or_several_and_called_by_priority_then_as_pass
 def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
     calls: list[Any] = []
 
-    class Starred:
-        def batch_end(self, *args: Any, loss: Any) -> None:
-            calls.append((len(args), loss))
-
     arguments = {"batch": "B", "loss": "L"}
     cases: list[tuple[Any, Any]] = [
-        (Starred(), (1, "L")),
+        (handler(batch_end=lambda *args, loss: calls.append((len(args), loss))), (1, "L")),
         (handler(batch_end=lambda est: calls.append(())), ()),
         (handler(batch_end=lambda est, loss: calls.append(loss)), "L"),
         (handler(batch_end=lambda est, *args, **kwargs: calls.append(kwargs)), arguments),
@@ -129,7 +122,9 @@ def test_only_the_end_of_a_batch_or_an_epoch_can_stop_the_run(event: str, own: s
     estimator = SimpleNamespace(state=RunState(epoch=1, step=2, stop_reason=own))
     stopper = handler("Stopper", **{event: lambda est: 1})
     emit([stopper, handler(**{event: lambda est: calls.append(event)})], event, estimator)
-    assert estimator.state.stop_reason == (own or ("Stopper" if event in ("batch_end", "epoch_end") else None))
+    assert estimator.state.stop_reason == (
+        own or ("Stopper" if event in ("batch_end", "epoch_end") else None)
+    )
     assert calls == [event]  # the handlers behind it are called all the same
 
 
@@ -288,25 +283,12 @@ def test_a_batch_keeps_its_number_of_samples(changed: Any, message: str | None) 
 
 
 def test_context_managers_that_cannot_be_entered_are_named() -> None:
-    calls: list[str] = []
-
-    @contextlib.contextmanager
-    def wrap(est: Any) -> Iterator[None]:
-        calls.append("in")
-        try:
-            yield
-        finally:
-            calls.append("out")
-
-    @contextlib.contextmanager
-    def broken(est: Any) -> Iterator[None]:
-        raise KeyError("lost")
-        yield
-
-    handlers = [handler(around_step=wrap), handler("Broken", around_step=broken)]
-    with (
-        pytest.raises(KeyError, match=r"raised in Broken.around_step \(epoch 1, batch 1\)$"),
-        hooks(*handlers).around("step"),
-    ):
+    left: list[str] = []
+    stack = contextlib.ExitStack()
+    stack.callback(left.append, "left")
+    broken = contextlib.contextmanager(_raising(KeyError("lost")))
+    handlers = [handler(around_step=lambda est: stack), handler("Broken", around_step=broken)]
+    message = r"raised in Broken.around_step \(epoch 1, batch 1\)$"
+    with pytest.raises(KeyError, match=message), hooks(*handlers).around("step"):
         pytest.fail("entered")
-    assert calls == ["in", "out"]
+    assert left == ["left"]

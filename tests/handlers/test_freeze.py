@@ -113,9 +113,7 @@ LOGGED: dict[str, tuple[list[Any], dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("handlers", "limits", "lines"), LOGGED.values(), ids=LOGGED)
-def test_what_is_logged_and_nothing_stays_frozen(
-    handlers: Any, limits: Any, lines: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_logged_and_nothing_stays_frozen(handlers, limits, lines, caplog) -> None:
     """A fit that is too short may be resumed, and so it says it at once."""
     caplog.set_level("INFO", "multifit")
     net = two_heads()

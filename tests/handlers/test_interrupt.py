@@ -108,9 +108,7 @@ def test_a_second_sigterm_ends_the_process(run: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "theirs"), [("SIGHUP", signal.SIG_IGN), ("SIGTERM", lambda number, frame: None)]
 )
-def test_a_signal_that_is_handled_or_ignored_already_is_left_alone(
-    run: Any, log: Any, name: str, theirs: Any
-) -> None:
+def test_a_signal_that_is_handled_or_ignored_already_is_left_alone(run, log, name, theirs) -> None:
     signal.signal(signal.Signals[name], theirs)
     run.fit(InterruptHandler(), at("batch_begin", 1, send(name)))
     assert run.state.step == 3 and not log.messages

@@ -65,9 +65,7 @@ def figures_of_tasks(state: Any) -> dict[str, float]:
         ((), "", ""),
     ],
 )  # fmt: skip
-def test_figures_can_be_chosen(
-    run: Any, clock: Any, lines: Any, monkeypatch: Any, figures: Any, logged: str, drawn: str
-) -> None:
+def test_figures_can_be_chosen(run, clock, lines, monkeypatch, figures, logged, drawn) -> None:
     """Of a line in the log, and of a bar for training; another one is that of the validation."""
     monkeypatch.setenv("COLUMNS", "130")
     run.train, run.max_epoch, stream = figures_of_tasks, 2, Terminal()
@@ -82,9 +80,7 @@ def test_figures_can_be_chosen(
     assert not tqdm._instances
 
 
-def test_a_pattern_without_a_figure_is_a_warning(
-    run: Any, clock: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_pattern_without_a_figure_is_a_warning(run, clock, caplog) -> None:
     run.fit(LoggingHandler(clock=clock, figures=["train_lss", ".*_loss"]), MetricHandler())
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     for fact in ('no figure "train_lss"', 'did you mean "train_loss"?', '"train_loss", "lr"'):
@@ -100,9 +96,7 @@ def test_a_second_fit_continues_counting_epochs(run: Any, clock: Any, lines: Any
     assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data is exhausted"
 
 
-def test_a_fit_that_fails_tells_what_it_did_and_the_next_one_closes_its_bars(
-    run: Any, clock: Any, lines: Any
-) -> None:
+def test_a_fit_that_fails_tells_what_it_did_and_the_next_one_closes_its_bars(run, clock, lines) -> None:
     def refuse(estimator: Any) -> None:
         raise KeyboardInterrupt
 
@@ -133,9 +127,7 @@ def test_messages_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
 @pytest.mark.parametrize(
     ("limits", "goal"), [((None, None), "without a limit"), ((3, 7), "for 3 epochs or 7 batches")]
 )
-def test_all_limits_are_named_and_batches_of_an_unknown_number_counted(
-    run: Any, clock: Any, lines: Any, limits: Any, goal: str
-) -> None:
+def test_all_limits_are_named_and_batches_of_an_unknown_number_counted(run, clock, lines, limits, goal):
     (run.max_epoch, run.max_batch), stream = limits, Terminal()
     run.fit(LoggingHandler(3, clock=clock), ProgressBar(stream, refresh=0, clock=clock), known=False)
     assert lines()[0] == f"training {goal}: lr 0.0010"
@@ -191,9 +183,7 @@ def test_a_slow_reading_is_not_followed_by_another(run: Any, clock: Any) -> None
     ],
     ids=["terminal", "file", "notebook", "enabled", "disabled", "closed"],
 )
-def test_where_bars_are_drawn(
-    run: Any, monkeypatch: pytest.MonkeyPatch, kind: Any, enabled: bool | None, notebook: bool, drawn: bool
-) -> None:
+def test_where_bars_are_drawn(run, monkeypatch, kind, enabled, notebook, drawn) -> None:
     """Stderr is looked up when a bar is opened; figures that nobody sees are not read."""
     if notebook:
         monkeypatch.setattr(printing, "tqdm_notebook", tqdm)
@@ -205,9 +195,7 @@ def test_where_bars_are_drawn(
         assert ("epoch 1" in stream.getvalue()) is bool(run.read) is drawn
 
 
-def test_it_has_all_messages_of_the_fit_with_time_stamps(
-    run: Any, clock: Any, tmp_path: Path, lines: Any
-) -> None:
+def test_it_has_all_messages_of_the_fit_with_time_stamps(run, clock, tmp_path, lines) -> None:
     path, handlers = tmp_path / "runs" / "x" / "log.txt", list(run.logger.handlers)
     run.logger.info("before")
     with LogFile(path).around_fit(run):

@@ -98,9 +98,7 @@ def test_pictures(run: Any, tmp_path: Path) -> None:
     assert images[2].encoded_image_string[:4] == b"\x89PNG"
 
 
-def test_a_full_disk_is_one_warning(
-    run: Any, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_warning(run, tmp_path, log, monkeypatch) -> None:
     writer = MagicMock()
     writer.flush.side_effect = writer.close.side_effect = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr("tensorboardX.SummaryWriter", lambda *args, **options: writer)
@@ -122,9 +120,7 @@ def test_a_file_in_place_of_the_folder_is_one_warning_a_fit(run: Any, tmp_path: 
     assert len(log.messages) == 2 and list(values(tmp_path / "events", "simple_value"))
 
 
-def test_without_tensorboardx_the_error_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_tensorboardx_the_error_names_the_extra(monkeypatch, tmp_path) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError, match=r"pip install tensorboardX"):
         TensorBoardHandler(tmp_path)

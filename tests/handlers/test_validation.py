@@ -21,7 +21,9 @@ from tests.common.handlers import handler
         ({"epoch_period": 2, "batch_period": 4}, [4, 6, 8, 12]),  # at 12 both are due: once
     ],
 )
-def test_when_it_evaluates_also_in_a_second_fit(run: Any, arguments: dict[str, Any], steps: list[int]) -> None:
+def test_when_it_evaluates_also_in_a_second_fit(
+    run: Any, arguments: dict[str, Any], steps: list[int]
+) -> None:
     validation = ValidationHandler("data", **arguments)
     run.fit(validation, epochs=2)
     run.fit(validation, epochs=3)

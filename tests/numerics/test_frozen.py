@@ -55,9 +55,7 @@ def trainer(net: Any, pattern: str, options: Any = None) -> Any:
 
 
 @pairwise("declared", ["trainer", "several", "accumulate", "accumulate all"])
-def test_what_a_handler_freezes_and_unfreezes_is_trained_as_by_hand(
-    declared: str, devices: list, hybrid: bool
-) -> None:
+def test_what_a_handler_freezes_and_unfreezes_is_trained_as_by_hand(declared, devices, hybrid) -> None:
     hand, net = twins(two_heads, BATCHES[0][0])
     net.collect_params().reset_ctx(devices)
     every = 2 if declared.startswith("accumulate") else 1

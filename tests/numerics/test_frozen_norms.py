@@ -150,7 +150,9 @@ def test_what_freezes_a_layer(frozen: Any, options: Any, stays: bool, trained: s
     net = made("hybridized", **options)
     before = statistics(net)
     estimator = fit(net, frozen)
-    assert estimator.plan.frozen_statistics == (("body.1.running_mean", "body.1.running_var") if stays else ())
+    assert estimator.plan.frozen_statistics == (
+        ("body.1.running_mean", "body.1.running_var") if stays else ()
+    )
     if stays:
         np.testing.assert_equal(statistics(net), before)
     assert_same_parameters(net, by_hand(trained, use_global_stats=stays, **options))

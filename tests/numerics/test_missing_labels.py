@@ -206,7 +206,9 @@ def distance(output: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def of_sums(output: Any, *labels: Any) -> Any:
-    return mx.nd.abs(output.sum(axis=1) - sum(label.reshape((len(label), -1)).sum(axis=1) for label in labels))
+    return mx.nd.abs(
+        output.sum(axis=1) - sum(label.reshape((len(label), -1)).sum(axis=1) for label in labels)
+    )
 
 
 # Of a label with one value for each sample, that value is one of all columns.
@@ -219,7 +221,9 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize(("spec", "batch", "values", "factor"), SEVERAL.values(), ids=SEVERAL)
-def test_what_is_present_in_all_labels_of_a_loss_counts(spec: Any, batch: Any, values: Any, factor: int) -> None:
+def test_what_is_present_in_all_labels_of_a_loss_counts(
+    spec: Any, batch: Any, values: Any, factor: int
+) -> None:
     np.testing.assert_allclose(figures(spec, batch)["y"], np.nanmean(values) * factor, rtol=1e-5)
 
 
@@ -348,7 +352,9 @@ def test_rules(rule: str, devices: Any, hybrid: bool) -> None:
         loss = L.L2Loss()(value, amount).mean()
         there = known[0].asnumpy() if known else np.isin(kind.asnumpy(), [0, 1, 2])
         pair = taken(there, scores, kind)
-        return loss if pair is None else loss + CE(*pair).sum() / (number * len(x) if number else len(pair[0]))
+        return (
+            loss if pair is None else loss + CE(*pair).sum() / (number * len(x) if number else len(pair[0]))
+        )
 
     of_kind = LossSpec(CE, normalize_by=lambda slots: mx.nd.ones_like(slots["kind"]) * number)
     spec = two_tasks(missing, **({"kind": of_kind} if number else {}))
@@ -376,9 +382,7 @@ def test_a_resumed_fit_may_go_on_with_a_label_that_is_none(missing: str, tmp_pat
 # The weights of a loss without a label and of another one, and that of the other one in the objective: it is
 # measured, no part of the objective, or there is nothing else.
 @pytest.mark.parametrize(("kind", "amount", "weight"), [(1.0, 2.0, 2.0), (1.0, 0.0, NAN), (0.0, 0.0, 0.0)])
-def test_where_nothing_is_present_nothing_is_measured(
-    kind: float, amount: float, weight: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_nothing_is_present_nothing_is_measured(kind, amount, weight, caplog) -> None:
     batches, _ = two_task_batches(present=False)
     losses = {"kind": LossSpec(CE, weight=kind), "amount": LossSpec(L.L2Loss(), weight=amount)}
     net = two_heads()

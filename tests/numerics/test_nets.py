@@ -139,9 +139,7 @@ def hooked(calls: list[int]) -> Any:
 
 @pytest.mark.parametrize("kind", [Counted, hooked])
 @two_settings
-def test_a_forward_of_its_own_and_hooks_are_called_for_every_batch(
-    kind: Any, devices: list, hybrid: bool
-) -> None:
+def test_a_forward_of_its_own_and_hooks_are_called_for_every_batch(kind, devices, hybrid) -> None:
     calls: list[int] = []
     batches = digit_batches(SIZES)
     with warnings.catch_warnings():

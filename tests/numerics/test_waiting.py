@@ -58,7 +58,9 @@ METRICS = {
 
 def sequences() -> list[tuple]:
     random = np.random.RandomState(0)
-    shapes = [(random.randn(4, 5, 3), random.randint(0, 7, (4, 5)), random.randint(0, 6, 4)) for _ in range(8)]
+    shapes = [
+        (random.randn(4, 5, 3), random.randint(0, 7, (4, 5)), random.randint(0, 6, 4)) for _ in range(8)
+    ]
     return placed(shapes)
 
 

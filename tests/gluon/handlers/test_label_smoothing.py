@@ -96,9 +96,7 @@ def objective_of(loss: Any, epsilon: float, logits: Any, label: Any, *more: Any)
         (SegmentationCELoss(None), Softmax(axis=1, sparse_label=False), (4, 5, 2, 3), []),
     ],
 )
-def test_each_loss_equals_the_dense_loss_of_smoothed_labels(
-    loss: Any, dense: Any, shape: Any, more: Any
-) -> None:
+def test_each_loss_equals_the_dense_loss_of_smoothed_labels(loss, dense, shape, more) -> None:
     logits = mx.nd.array(np.random.randn(*shape))
     label = mx.nd.array(np.random.randint(0, 5, (shape[0], *shape[2:])).astype("float32"))
     target = smoothed(label, 0.2, 5)
@@ -145,9 +143,7 @@ WEIGHTS, LENGTHS = np.array([[1], [2], [0.5], [1]], "float32"), np.array([3, 2, 
         (SequenceCELoss(axis=1), (5, 3), 0, [LENGTHS, WEIGHTS[:, 0]], -7),
     ],
 )
-def test_samples_without_a_label_are_left_out(
-    loss: Any, shape: Any, classes: int, more: Any, mark: Any
-) -> None:
+def test_samples_without_a_label_are_left_out(loss, shape, classes, more, mark) -> None:
     """They change as little as if the batch did not hold them."""
     random = np.random.RandomState(0)
     scores = random.randn(4, *shape).astype("float32")
