@@ -107,7 +107,8 @@ REFUSED = {
         '(did you mean "val_accuracy"?)',
     ),
     "an unknown direction": (
-        [DeltaM({"val_odd": 0.5})], "DeltaM: it is not known whether a lower or a", 'higher "val_odd" is better'
+        [DeltaM({"val_odd": 0.5})], "DeltaM: it is not known whether a lower or a",
+        'higher "val_odd" is better',
     ),
 }  # fmt: skip
 

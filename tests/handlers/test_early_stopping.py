@@ -14,7 +14,7 @@ NAN = math.nan
 
 
 def fit(run: Any, values: list[Any], handler: EarlyStoppingHandler) -> int:
-    """Run with these values of val_loss and val_acc, one batch per epoch; return after how many it stopped."""
+    """Run with these values of val_loss and val_acc, a batch per epoch; return after how many it stopped."""
     begun, rows = run.state.step, [each if isinstance(each, tuple) else (each, each) for each in values]
     run.validation = lambda state: dict(zip(("loss", "acc"), rows[state.step - begun - 1]))
     run.fit(handler, ValidationHandler("data"), epochs=len(values), batches=1)

@@ -23,19 +23,20 @@ def drawn(figure):
 
 
 ONE = {"train_loss": [1], "val_loss": [2], "val_VOC.mAP": [3], "val_VOCxmAP": [4], "lr": [5]}
-OF_SETS = ("clean_loss", "very_noisy_loss", "clean_VOC.mAP", "clean_top_loss", "top_loss", "own")
+SETS = ("clean_loss", "very_noisy_loss", "clean_VOC.mAP", "clean_top_loss", "top_loss", "own")
+OF_SETS = [f"val_{name}" for name in SETS]
 OWN = {"seconds": [2], "total_seconds": [3], "gradnorm_body": [7], "lr.body": [1], "learning rate": [5]}
 # The history, the figures that are chosen, and all panels in order.
 PANELS = {
     "training and validation, and learning rates last": (
-        {"lr_body": [0.1], "lr_heads": [0.2], "train_loss": [3, 2], "train_acc": [0.1, 0.2], "val_loss": [4, 3]},
+        {"lr_body": [0.1], "lr_heads": [0.2], "train_loss": [3, 2], "train_acc": [1, 2], "val_loss": [4, 3]},
         None,
         {"loss": {"train": ([1, 2], [3, 2]), "val": ([1, 2], [4, 3])},
-         "acc": {"train": ([1, 2], [0.1, 0.2])},
+         "acc": {"train": ([1, 2], [1, 2])},
          "learning rate": {"body": ([1], [0.1]), "heads": ([1], [0.2])}},
     ),
     "sets for validation beside the training": (
-        {"train_loss": [1], "train_VOC.mAP": [2], "train_top_loss": [3], **{f"val_{n}": [4] for n in OF_SETS}},
+        {"train_loss": [1], "train_VOC.mAP": [2], "train_top_loss": [3], **dict.fromkeys(OF_SETS, [4])},
         None,
         {"loss": {"train": ([1], [1]), "val clean": ([1], [4]), "val very_noisy": ([1], [4])},
          "VOC": {"train mAP": ([1], [2]), "val clean mAP": ([1], [4])},

@@ -60,7 +60,8 @@ NO_TRIAL = "Prune: .* is no trial; give the objective's argument"
         (study("maximize").ask(), "train_loss",
          re.escape('Prune: the study maximizes, but of "train_loss" lower values are better; use '
                    'optuna.create_study(direction="minimize")')),
-        (study().ask(), "val_acc", 'Prune: the study minimizes, but of "val_acc" higher values are better; use'),
+        (study().ask(), "val_acc",
+         'Prune: the study minimizes, but of "val_acc" higher values are better; use'),
         (None, "train_loss", NO_TRIAL),
         (3, "train_loss", NO_TRIAL),
         (study(), "train_loss", NO_TRIAL),

@@ -88,7 +88,8 @@ GATED: dict[str, tuple[Any, list[int], int, dict[str, list[int]]]] = {
     ),
     "nested": (
         lambda recorder: Every(2, "epoch", Every(3, "batch", recorder)), [2], 3,
-        {"train_begin": [0], "epoch_begin": [1], "epoch_end": [1], "batch_begin": [2, 5], "batch_end": [3, 6]},
+        {"train_begin": [0], "epoch_begin": [1], "epoch_end": [1], "batch_begin": [2, 5],
+         "batch_end": [3, 6]},
     ),
 }  # fmt: skip
 

@@ -65,8 +65,8 @@ def fit(net: Any, batches: Any, spec: TaskSpec, devices: Any = None) -> MultiEst
 
 SIX, ONES = numbers(21, 6), numbers(21, 1)
 BITS = numbers(21, 6, top=2), numbers(21, 1, top=2)
-# The net, its inputs, the label, the loss, the label's declaration, and which slots are cast: indices stay whole
-# numbers, of which float32 has few; and running statistics move once in each batch.
+# The net, its inputs, the label, the loss, the label's declaration, and which slots are cast: indices stay
+# whole numbers, of which float32 has few; and running statistics move once in each batch.
 CASES: dict[str, tuple[Any, list[Any], Any, Any, Any, str]] = {
     **{dtype: (dense, [BITS[0].astype(dtype)], BITS[1].astype(dtype), L.SigmoidBCELoss(), "t", "xt")
        for dtype in DTYPES},
@@ -145,9 +145,12 @@ def wrong(y: Any, t: Any) -> Any:
 
 REFUSED: dict[str, tuple[Any, Any, type[Exception], str]] = {
     "an error of the loss": (spec_of(wrong), SIX.astype("float32"), KeyError, "int64"),
-    "an error of the net": (spec_of(wrong), numbers(21, 7), mx.MXNetError, r"the net's forward pass .* int64"),
+    "an error of the net": (
+        spec_of(wrong), numbers(21, 7), mx.MXNetError, r"the net's forward pass .* int64"
+    ),
     "a dtype that was declared": (
-        spec_of(label=LabelSpec("t", dtype="int32")), SIX.astype("float32"), mx.MXNetError, "the dtypes differ"
+        spec_of(None, "x", LabelSpec("t", dtype="int32")), SIX.astype("float32"), mx.MXNetError,
+        "the dtypes differ",
     ),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What is frozen and unfrozen within a fit or between fits: honoured at the next batch, as by hand, resumed."""
+"""What is frozen and unfrozen within a fit or between fits: honoured at the next batch, and resumed."""
 
 import copy
 import re

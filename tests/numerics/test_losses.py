@@ -418,17 +418,15 @@ def partly(out: Any, y: Any) -> Any:
 
 
 HALVES = SimpleNamespace(change_objective=lambda estimator, objectives: [each / 2 for each in objectives])
+ITS_WEIGHT = r'losses\["l"\]: OwnGradient ignores its weight'
+CHANGED = r'losses\["l"\]: it ignores the gradient.*change the objective'
 IGNORED: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
-    "a weight": (OwnGradient(), {"weight": 0.5}, [], r'losses\["l"\]: OwnGradient ignores its weight'),
-    "a function": (
-        OwnGradient(), {"weight": lambda state: 1.0}, [], r'losses\["l"\]: OwnGradient ignores its weight'
-    ),
-    "a normalizer": (
-        OwnGradient(), {"normalize_by": lambda slots: 3.0}, [], r'losses\["l"\]: OwnGradient ignores its weight'
-    ),
+    "a weight": (OwnGradient(), {"weight": 0.5}, [], ITS_WEIGHT),
+    "a function": (OwnGradient(), {"weight": lambda state: 1.0}, [], ITS_WEIGHT),
+    "a normalizer": (OwnGradient(), {"normalize_by": lambda slots: 3.0}, [], ITS_WEIGHT),
     "some of it": (partly, {}, [], "gave one that is not four times as large, so weights"),
-    "a handler": (OwnGradient(), {}, [HALVES], r'losses\["l"\]: it ignores the gradient.*change the objective'),
-}  # fmt: skip
+    "a handler": (OwnGradient(), {}, [HALVES], CHANGED),
+}
 
 
 @pytest.mark.parametrize(("loss", "options", "handlers", "message"), IGNORED.values(), ids=IGNORED)

@@ -1,4 +1,4 @@
-"""Labels that may be missing: as a hand-written loop over what is present, in objectives, figures and metrics."""
+"""Labels that may be missing: objectives, figures and metrics are those of what is present, by hand."""
 
 import math
 from collections.abc import Callable
@@ -487,7 +487,8 @@ def test_each_pair_of_a_metric_has_its_own_missing_labels() -> None:
     a, b = NUMBERS.copy(), whole_numbers(12, classes=5)
     a[::2, 1], a[3], b[5:] = NAN, NAN, NAN
     spec = TaskSpec(
-        inputs=["one", "two"], outputs=["one", "two"], labels=[LabelSpec(name, missing="nan") for name in "ab"],
+        inputs=["one", "two"], outputs=["one", "two"],
+        labels=[LabelSpec(name, missing="nan") for name in "ab"],
         metrics={"m": MetricSpec(M.Accuracy(), ["one", "two"], ["a", "b"])},
     )  # fmt: skip
     net = gluon.nn.HybridLambda(lambda F, one, two: (F.identity(one), F.identity(two)))

@@ -82,7 +82,8 @@ WAITING: dict[str, tuple[Any, Any, Any, Any, list[Any], int]] = {
     ),
     "arrays of numpy": (
         heads, digit_spec(metrics=METRICS),
-        [(x.astype("float64"), *labels) for x, *labels in digit_batches([8] * 8)], None, [MixUp(inputs="x")], 0,
+        [(x.astype("float64"), *labels) for x, *labels in digit_batches([8] * 8)], None,
+        [MixUp(inputs="x")], 0,
     ),
     "a normalizer": (
         lambda: nn.Dense(7, flatten=False),

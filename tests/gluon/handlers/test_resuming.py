@@ -48,8 +48,8 @@ def that_watch() -> list[Any]:
     return [plateau, early, ValidationHandler(DATA, epoch_period=2), StoppingHandler(clock=float)]
 
 
-# Handlers, options of the fit, and after which batches it is cut off, of four an epoch: within an epoch, after
-# its last batch and before its validation, and within a window.
+# Handlers, options of the fit, and after which batches it is cut off, of four an epoch: within an epoch, or
+# after its last batch and before its validation, or within a window.
 ROWS: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], tuple[int, ...]]] = {
     "changing steps, averages of updates": (that_change_steps("ema"), {"accumulate": 3, "norm": True}, (5,)),
     "changing steps, averages of epochs": (that_change_steps("swa"), {"accumulate": 3, "norm": True}, (4,)),
