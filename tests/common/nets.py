@@ -64,6 +64,17 @@ class MakesLayer(gluon.HybridBlock):
         return self.made(self.body(image))
 
 
+PARTS = ("mean", "sample", "all")
+
+
+class Parts(gluon.HybridBlock):
+    """The squared error in three forms, named PARTS: a scalar, (N,) and (N, T)."""
+
+    def hybrid_forward(self, F: Any, out: Any, y: Any) -> Any:
+        error = F.square(out - y)
+        return F.mean(error), F.mean(error, axis=0, exclude=True), error
+
+
 def add_layers(net: Any, form: Callable[..., Any], hidden: int, body: Any, heads: dict[str, int]) -> None:
     """Give a net its layers."""
     net.form, net.names = form, list(heads)

@@ -18,8 +18,7 @@ from tests.common.compare import twins
 from tests.common.data import digit_batches, regression_batches
 from tests.common.grids import ONE, TWO, pairwise, plain_or_hybrid, two_settings
 from tests.common.hand_loop import SILENT, SIZES, train
-from tests.common.losses import PARTS, Parts
-from tests.common.nets import hybridized, sequential
+from tests.common.nets import PARTS, Parts, hybridized, sequential
 from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
 

@@ -21,8 +21,7 @@ from tests.common.hand_loop import (
     train_by_hand,
     trainer_of,
 )
-from tests.common.losses import PARTS, Parts, SquaredError
-from tests.common.nets import hybridized, sequential
+from tests.common.nets import PARTS, Parts, hybridized, sequential
 from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
 
@@ -57,6 +56,18 @@ def whole(out: Any, y: Any) -> Any:
 def mean_of(loss: Callable[..., Any]) -> Callable[..., Any]:
     """Return a loss for the samples; the loop divides by their number, by which a mean is divided already."""
     return lambda out, y: loss(out, y) * len(out)
+
+
+class SquaredError(gluon.HybridBlock):
+    """The squared error, of the form that `axes` gives: "none" for (N, T), 0 for (N,), None for a scalar."""
+
+    def __init__(self, axes: Any) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def hybrid_forward(self, F: Any, out: Any, y: Any) -> Any:
+        loss = F.square(out - y)
+        return loss if self.axes == "none" else F.mean(loss, axis=self.axes, exclude=self.axes is not None)
 
 
 class Annealed(gluon.HybridBlock):
