@@ -75,8 +75,9 @@ def test_handlers_monitor_it(tmp_path: Path) -> None:
         new().fit(BATCHES, BATCHES, epochs=2, event_handlers=[wrong, DeltaM(BASELINE)])
 
 
-def test_the_baseline_is_read_from_runs(tmp_path: Path) -> None:
+def test_the_baseline_is_read_from_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run, the first metric counts; without one that says what is better, the loss, not the coverage."""
+    monkeypatch.setattr("multifit.estimator.run_folder.write_pictures", lambda *_: ())
     labels = ["digit", LabelSpec("size", missing="nan")]
     spec, values = two_head_spec(metrics=METRICS, labels=labels), {}
     for task, figure in {"digit": "val_accuracy", "size": "val_size"}.items():

@@ -130,6 +130,9 @@ def test_counts_begin_with_each_fit() -> None:
     before = snapshot(net)
     fit(estimator, frozen, handler("Stop", epoch_end=lambda estimator: True), epochs=2)
     assert changed(net, before) == {name for name in before if not name.startswith("body")}
+    other = Freeze("body.*", until=1)
+    other.load_state_dict(frozen.state_dict())
+    assert other.state_dict() == {"first": 2}
 
 
 FAULTS: dict[str, tuple[Any, Any, Any, str]] = {

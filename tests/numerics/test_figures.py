@@ -12,7 +12,7 @@ from gluoncv.utils.metrics.rcnn import RCNNAccMetric, RPNAccMetric
 from gluonnlp.metric import LengthNormalizedLoss
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
-from multifit.gluon.metrics.sums import Accumulator
+from multifit.gluon.metrics.sums import CHUNK, Accumulator
 from multifit.losses import SequenceCELoss
 from tests.common.compare import twins
 from tests.common.data import digit_batches, regression_batches
@@ -117,8 +117,8 @@ def test_sums_stay_exact_beyond_what_float32_counts(devices: list, hybrid: bool)
     assert history["train_l"] == history["train_loss"] == [(big + 11) / 12]
 
 
-# few numbers wait and are added up 16 at once, many are added at once
-@pytest.mark.parametrize("width, count", [(2, 16), (2, 17), (5000, 17)])
+# few numbers wait and are added up many at once, many are added at once
+@pytest.mark.parametrize("width, count", [(2, CHUNK), (2, CHUNK + 1), (5000, 3)])
 def test_an_accumulator_adds_up_batches_and_devices(width: int, count: int) -> None:
     sums, read = Accumulator(), []
     assert sums.read() == 0.0

@@ -186,6 +186,25 @@ def test_a_loss_that_cannot_be_traced_runs_operator_by_operator(devices: list, h
     assert "AttributeError while tracing" in estimator._session.stages["train"].describe()
 
 
+class OwnLoss(gluon.HybridBlock):
+    """A net that takes its label and returns its loss, as YOLOv3 does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Dense(4)
+
+    def hybrid_forward(self, F: Any, x: Any, y: Any) -> Any:
+        return F.mean(F.square(self.dense(x) - y), axis=1)
+
+
+@two_settings
+def test_a_loss_may_be_the_nets_own(devices: list, hybrid: bool) -> None:
+    spec = TaskSpec(inputs=["x", "y"], outputs=["l"], losses={"l": LossSpec()})
+    assert_trains_as_by_hand(
+        OwnLoss, spec, regression_batches(SIZES), lambda net, x, y: net(x, y), devices, hybrid, inputs=2
+    )
+
+
 class Uncertain(gluon.HybridBlock):
     """A loss with a parameter of its own: the logarithm of a variance (Kendall, Gal and Cipolla 2018)."""
 

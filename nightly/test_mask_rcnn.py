@@ -1,4 +1,4 @@
-"""gluoncv's Mask R-CNN, made tiny, trains as its script does; YOLOv3 is in test_yolo, SSD among the tasks."""
+"""gluoncv's Mask R-CNN, made small, trains as its script does."""
 
 from typing import Any
 
