@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from multifit.checkpoints import newest_checkpoint, read_info, verify
-from multifit.handlers import CheckpointHandler, InterruptHandler, StoppingHandler, ValidationHandler
+from multifit.handlers import CheckpointHandler, StoppingHandler, ValidationHandler
 from multifit.handlers.triggers import Every
 
 from .conftest import At
@@ -78,19 +77,6 @@ def test_when_checkpoints_are_saved(saved, tmp_path, log, every, handlers, optio
     _, _, batch, complete, exact = expected[-1]
     inexact = not complete and not exact and batch < 3
     assert log.text.count("is outside of any schedule") == inexact  # a planned end needs no warning
-
-
-def test_a_signal_during_the_validation_leaves_the_epoch_complete(saved: Any, tmp_path: Path) -> None:
-    def interrupted(state: Any) -> dict[str, float]:
-        if state.step == 6:
-            signal.raise_signal(signal.SIGUSR1)
-        return {"loss": 1.0}
-
-    saved.validation = interrupted
-    handlers = [CheckpointHandler(tmp_path, SELDOM), InterruptHandler("SIGUSR1"), ValidationHandler("data")]
-    saved.fit(*handlers, epochs=9)
-    assert facts(tmp_path) == [(2, 6, 3, True, True)]
-    assert saved.state.interrupted and saved.evaluated == [("data", 3), ("data", 6)]
 
 
 def test_a_checkpoint_within_an_epoch_is_from_before_its_end(saved: Any, tmp_path: Path) -> None:

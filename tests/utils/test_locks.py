@@ -10,7 +10,6 @@ import pytest
 from filelock import FileLock, Timeout
 
 from multifit import CheckpointHandler, MultiEstimator
-from multifit.gluon.compat import mx
 from multifit.utils import locks
 from multifit.utils.locks import LOCK, locked
 from tests.common.full_disk import full_disk
@@ -79,6 +78,7 @@ def test_a_forked_worker_does_not_hold_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_fit_is_refused_while_another_process_writes_checkpoints(tmp_path: Path) -> None:
+    mx = pytest.importorskip("mxnet")
     estimator = MultiEstimator(mx.gluon.nn.Dense(1), mx.gluon.loss.L2Loss())
     with FileLock(tmp_path / LOCK), pytest.raises(ValueError, match=f"{tmp_path} is in use by another run"):
         estimator.fit([(mx.nd.ones((2, 1)),) * 2], epochs=1, event_handlers=CheckpointHandler(tmp_path))

@@ -10,9 +10,6 @@ import pytest
 from multifit import MultiEstimator
 from multifit.utils import threads
 
-# isort: split
-from mxnet import gluon
-
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
@@ -48,6 +45,7 @@ def test_usable_cores(monkeypatch, affinity, physical, expected):
 def test_a_fit_warns_of_more_threads_and_workers_than_cores(
     with_threads, monkeypatch, caplog, count, workers, better
 ):
+    gluon = pytest.importorskip("mxnet.gluon")
     with_threads(count)
     monkeypatch.setattr(threads, "usable_cores", lambda: 2)
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
