@@ -26,6 +26,7 @@ from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
 
 import mxnet as mx  # isort: skip
+from gluoncv import loss as toolkit  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
@@ -376,8 +377,6 @@ def test_more_weights_than_are_remembered() -> None:
 
 
 # ---- losses that ignore the gradient that they receive -----------------------------------------------------
-
-toolkit = pytest.importorskip("gluoncv.loss")
 
 
 class OwnGradient(gluon.loss.Loss):
