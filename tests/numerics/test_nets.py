@@ -84,21 +84,6 @@ def test_a_net_trains_as_by_hand(case: str, devices: list, hybrid: bool) -> None
     assert_trains_as_by_hand(objective=of_layers, devices=devices, hybrid=hybrid, **row)
 
 
-@pairwise("case", [("sgd", 9), ("adam", 16)])
-def test_two_trainers(case: tuple[str, int], devices: list, hybrid: bool) -> None:
-    (optimizer, size), options = case, {"sgd": {**SGD, "wd": 1e-3}, "adam": ADAM}
-    batches, option = digit_batches([size] * 10), options[optimizer]
-    hand, net = twins(two_heads, batches[0][0])
-    heads = [*hand.digit.collect_params().values(), *hand.parity.collect_params().values()]
-    by_hand = [gluon.Trainer(part, optimizer, option) for part in (hand.body.collect_params(), heads)]
-    train_by_hand(hand, by_hand, batches, two_losses)
-    patterns = {"body": "body.*", "heads": "(digit|parity).*"}
-    specs = {name: TrainerSpec(pattern, optimizer, option) for name, pattern in patterns.items()}
-    flags = {"static_alloc": True}
-    train(hybridized(net, hybrid, **flags), digit_spec(), batches, devices, specs)
-    assert_same_parameters(net, hand)
-
-
 def test_three_devices_of_which_one_never_gets_a_sample() -> None:
     devices = [mx.cpu(i) for i in range(3)]
     batches = digit_batches([2] * 5)
