@@ -9,20 +9,9 @@ import numpy as np
 import optuna
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    DeltaM,
-    EarlyStoppingHandler,
-    Handler,
-    LabelSpec,
-    MetricSpec,
-    MultiEstimator,
-    PlateauHandler,
-    Prune,
-    TaskSpec,
-    TrainerSpec,
-    ValidationHandler,
-)
+from multifit import CheckpointHandler, DeltaM, EarlyStoppingHandler, Handler, LabelSpec  # isort: skip
+from multifit import MetricSpec, MultiEstimator, PlateauHandler, Prune, TaskSpec, TrainerSpec  # isort: skip
+from multifit import ValidationHandler  # isort: skip
 from multifit.checkpoints import list_checkpoints
 from multifit.handlers.delta_m import delta_m
 from multifit.utils.seeding import seed_everything

@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from tqdm.auto import tqdm
 
-from multifit.handlers import (
-    LogFile,
-    LoggingHandler,
-    MetricHandler,
-    ProgressBar,
-    StoppingHandler,
-    ValidationHandler,
-    printing,
-)
+from multifit.handlers import LogFile, LoggingHandler, MetricHandler, ProgressBar  # isort: skip
+from multifit.handlers import StoppingHandler, ValidationHandler, printing  # isort: skip
 from multifit.handlers.printing import key_figures
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
 

@@ -12,15 +12,9 @@ from multifit.losses import SequenceCELoss
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches, regression_batches
 from tests.common.grids import pairwise, two_settings
-from tests.common.hand_loop import (
-    SGD,
-    SILENT,
-    SIZES,
-    assert_trains_as_by_hand,
-    train,
-    train_by_hand,
-    trainer_of,
-)
+
+from tests.common.hand_loop import SGD, SILENT, SIZES, assert_trains_as_by_hand, train  # isort: skip
+from tests.common.hand_loop import train_by_hand, trainer_of  # isort: skip
 from tests.common.nets import PARTS, Parts, hybridized, sequential
 from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec

@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 from gluoncv.utils.metrics.segmentation import SegmentationMetric
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    LabelSpec,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    TaskSpec,
-)
+from multifit import CheckpointHandler, DataError, Every, LabelSpec, LossSpec, MetricSpec  # isort: skip
+from multifit import MultiEstimator, TaskSpec  # isort: skip
 from multifit.gluon.metrics.base import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.metrics import BinaryAccuracy

@@ -13,17 +13,9 @@ from multifit.gluon.graph import lower as precisions
 from tests.common.compare import ATOL, RTOL, assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
-from tests.common.hand_loop import (
-    ADAM,
-    SGD,
-    SILENT,
-    SIZES,
-    assert_trains_as_by_hand,
-    check_by_hand,
-    train,
-    train_by_hand,
-    trainer_of,
-)
+
+from tests.common.hand_loop import ADAM, SGD, SILENT, SIZES, assert_trains_as_by_hand  # isort: skip
+from tests.common.hand_loop import check_by_hand, train, train_by_hand, trainer_of  # isort: skip
 from tests.common.nets import Heads, PlainHeads, hybridized, sequential
 from tests.common.shared_nets import two_heads, two_losses
 from tests.common.specs import BCE, CE, digit_spec

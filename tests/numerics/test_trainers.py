@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
-from tests.common.compare import (
-    assert_same_parameters,
-    assert_unchanged,
-    copy_parameters,
-    snapshot,
-    twins,
-)
+
+from tests.common.compare import assert_same_parameters, assert_unchanged, copy_parameters  # isort: skip
+from tests.common.compare import snapshot, twins  # isort: skip
 from tests.common.data import digit_batches, regression_batches
 from tests.common.grids import ONE, TWO, pairwise, two_settings
 from tests.common.hand_loop import ADAM, SILENT, SIZES, train, train_by_hand, trainer_of

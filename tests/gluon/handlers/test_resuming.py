@@ -6,24 +6,10 @@ from typing import Any
 
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    CutMix,
-    EarlyStoppingHandler,
-    Every,
-    Freeze,
-    GradientNoise,
-    LabelSmoothing,
-    MixUp,
-    MultiEstimator,
-    PlateauHandler,
-    SkipNonFinite,
-    StoppingHandler,
-    TerminateOnNaN,
-    TrainerSpec,
-    ValidationHandler,
-    WeightAveraging,
-)
+from multifit import CheckpointHandler, CutMix, EarlyStoppingHandler, Every, Freeze  # isort: skip
+from multifit import GradientNoise, LabelSmoothing, MixUp, MultiEstimator, PlateauHandler  # isort: skip
+from multifit import SkipNonFinite, StoppingHandler, TerminateOnNaN, TrainerSpec  # isort: skip
+from multifit import ValidationHandler, WeightAveraging  # isort: skip
 from tests.common.nets import mlp
 from tests.common.resuming import assert_resumes_bit_for_bit
 
