@@ -85,5 +85,5 @@ def test_an_unknown_trainer_is_an_error(run: Any) -> None:
     with pytest.raises(TrainerError) as caught:
         run.fit(PlateauHandler("val_loss", trainers=["bdy", "body", "heads"]))
     assert [problem.message for problem in caught.value.problems] == [
-        'PlateauHandler: there is no trainer "bdy" (did you mean "body"?); valid are "body", "heads"',
+        'PlateauHandler: there is no trainer "bdy" (did you mean "body"?); valid are "body", "heads"'
     ]

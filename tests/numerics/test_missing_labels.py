@@ -111,38 +111,42 @@ def pixels(output: Any, label: Any) -> Any:
     return taken((known.asnumpy() >= 0).any(axis=(1, 2)), output, known)
 
 
-PAIRS: Any = lambda r, n: r.normal(size=(n, 2))  # noqa: E731
-TRIPLES: Any = lambda r, n: r.normal(size=(n, 3))  # noqa: E731
-CLASSES: Any = lambda r, n: r.randint(0, 3, n)  # noqa: E731
-CHANCES: Any = lambda r, n: r.dirichlet([1] * 3, n)  # noqa: E731
+def normal(*shape: int) -> Any:
+    return lambda r, n: r.normal(size=(n, *shape))
+
+
+def whole(top: int, *shape: int) -> Any:
+    return lambda r, n: r.randint(0, top, (n, *shape))
+
+
+def chances(r: Any, n: int) -> Any:
+    return r.dirichlet([1] * 3, n)
+
+
 CE, BCE = L.SoftmaxCrossEntropyLoss(), L.SigmoidBCELoss()
 
 # The loss, the net's units, shape and dtype, how labels are drawn, the share that is taken out (None: whole
 # samples), what is present, and a factor: of a sample, a loss of one's own is the sum of its values.
 KINDS: dict[str, tuple[Any, tuple[Any, ...], Any, float | None, Any, float]] = {
-    "classes": (CE, (3,), CLASSES, None, whole_rows, 1),
-    "probabilities": (L.SoftmaxCrossEntropyLoss(sparse_label=False), (3,), CHANCES, None, whole_rows, 1),
-    "a column": (BCE, (1,), lambda r, n: r.randint(0, 2, (n, 1)), None, whole_rows, 1),
-    "KL": (L.KLDivLoss(from_logits=False), (3,), CHANCES, None, whole_rows, 1),
-    "L2": (L.L2Loss(), (2,), PAIRS, None, whole_rows, 1),
+    "classes": (CE, (3,), whole(3), None, whole_rows, 1),
+    "probabilities": (L.SoftmaxCrossEntropyLoss(sparse_label=False), (3,), chances, None, whole_rows, 1),
+    "a column": (BCE, (1,), whole(2, 1), None, whole_rows, 1),
+    "KL": (L.KLDivLoss(from_logits=False), (3,), chances, None, whole_rows, 1),
+    "L2": (L.L2Loss(), (2,), normal(2), None, whole_rows, 1),
     "hinge": (L.HingeLoss(), (1,), lambda r, n: r.randint(0, 2, n) * 2 - 1, None, whole_rows, 1),
-    "Poisson": (L.PoissonNLLLoss(), (1,), lambda r, n: r.randint(0, 5, (n, 1)), None, whole_rows, 1),
-    "own": (own_loss, (2,), PAIRS, None, whole_rows, 1),
-    "own, a matrix": (own_matrix, (2,), PAIRS, None, whole_rows, 1),
-    "classes, float64": (CE, (3, (0, -1), "float64"), CLASSES, None, whole_rows, 1),
-    "own, a matrix, float64": (own_matrix, (2, (0, -1), "float64"), PAIRS, None, whole_rows, 1),
-    "values": (L.L2Loss(), (3,), TRIPLES, 0.5, cells(1), 1),
-    "values of a subclass": (Unchanged(), (3,), TRIPLES, 0.5, cells(1), 1),
-    "values of an own loss": (own_matrix, (3,), TRIPLES, 0.5, cells(1), 3),
-    "values of own maps": (
-        hybridized(OwnMatrix()), (4, (0, 2, 2)), lambda r, n: r.normal(size=(n, 2, 2)), 0.5, cells(1), 4
-    ),
-    "answers": (BCE, (3,), lambda r, n: r.randint(0, 2, (n, 3)), 0.5, cells(1), 1),
-    "tokens": (CE, (12, (0, -1, 4)), lambda r, n: r.randint(0, 4, (n, 3)), 0.5, cells(4), 1),
-    "pixels": (
-        SegmentationCELoss(), (12, (0, 3, 2, 2)), lambda r, n: r.randint(0, 3, (n, 2, 2)), 0.6, pixels, 1
-    ),
-}  # fmt: skip
+    "Poisson": (L.PoissonNLLLoss(), (1,), whole(5, 1), None, whole_rows, 1),
+    "own": (own_loss, (2,), normal(2), None, whole_rows, 1),
+    "own, a matrix": (own_matrix, (2,), normal(2), None, whole_rows, 1),
+    "classes, float64": (CE, (3, (0, -1), "float64"), whole(3), None, whole_rows, 1),
+    "own, a matrix, float64": (own_matrix, (2, (0, -1), "float64"), normal(2), None, whole_rows, 1),
+    "values": (L.L2Loss(), (3,), normal(3), 0.5, cells(1), 1),
+    "values of a subclass": (Unchanged(), (3,), normal(3), 0.5, cells(1), 1),
+    "values of an own loss": (own_matrix, (3,), normal(3), 0.5, cells(1), 3),
+    "values of own maps": (hybridized(OwnMatrix()), (4, (0, 2, 2)), normal(2, 2), 0.5, cells(1), 4),
+    "answers": (BCE, (3,), whole(2, 3), 0.5, cells(1), 1),
+    "tokens": (CE, (12, (0, -1, 4)), whole(4, 3), 0.5, cells(4), 1),
+    "pixels": (SegmentationCELoss(), (12, (0, 3, 2, 2)), whole(3, 2, 2), 0.6, pixels, 1),
+}
 
 
 @pairwise("name", KINDS)
@@ -312,7 +316,7 @@ def two_tasks(missing: Any = -1, metrics: bool = True, **losses: Any) -> TaskSpe
 
 def two_task_batches(missing: Any = -1, present: bool = True) -> tuple[list[Any], list[Any]]:
     """Return batches, and for each the rows of which `kind` is present, if any is."""
-    amounts, kinds = labels(lambda r, n: r.normal(size=n)), labels(CLASSES)
+    amounts, kinds = labels(normal()), labels(whole(3))
     rows = [rows_present(i, size) & present for i, size in enumerate(SIZES)]
     for kind, there in zip(kinds, rows):
         kind[~there] = MARKS[missing]
