@@ -9,3 +9,5 @@ comparing      `compare`, `resuming`, `faulty` and `noted` (what is refused), `g
 processes      `ranks` (which are threads), `launch`, `processes`, `full_disk`
 =============  ==================================================================================
 """
+
+import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)

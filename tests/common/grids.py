@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)
-
 import mxnet as mx  # isort: skip
 
 ONE, TWO = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]

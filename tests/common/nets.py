@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)
-
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
