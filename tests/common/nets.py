@@ -1,4 +1,4 @@
-"""Small nets that many tests train."""
+"""Small nets that many tests train, and a loss of several parts."""
 
 from collections.abc import Callable
 from typing import Any
