@@ -11,7 +11,7 @@ from multifit import LossSpec, MultiEstimator, RunState, SpecError, TaskSpec, Tr
 from multifit.losses import SequenceCELoss
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches, regression_batches
-from tests.common.grids import pairwise, two_settings
+from tests.common.grids import in_turn, pairwise, two_settings
 
 from tests.common.hand_loop import SGD, SILENT, SIZES, assert_trains_as_by_hand, train  # isort: skip
 from tests.common.hand_loop import train_by_hand, trainer_of  # isort: skip
@@ -324,7 +324,7 @@ FACTORS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pairwise("case", FACTORS)
+@in_turn("case", FACTORS)
 def test_weights_and_normalizers(case: str, devices: list, hybrid: bool) -> None:
     assert_trains_as_by_hand(devices=devices, hybrid=hybrid, **FACTORS[case]())
 

@@ -14,7 +14,7 @@ from multifit import MultiEstimator, TaskSpec  # isort: skip
 from multifit.gluon.metrics.base import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.metrics import BinaryAccuracy
-from tests.common.grids import ONE, TWO, pairwise
+from tests.common.grids import ONE, TWO, in_turn
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
 from tests.common.nets import Heads, hybridized
 from tests.common.resuming import assert_resumes_bit_for_bit
@@ -149,7 +149,7 @@ KINDS: dict[str, tuple[Any, tuple[Any, ...], Any, float | None, Any, float]] = {
 }
 
 
-@pairwise("name", KINDS)
+@in_turn("name", KINDS)
 def test_what_is_missing_is_left_out(name: str, devices: Any, hybrid: bool) -> None:
     fn, net, draw, share, select, factor = KINDS[name]
     dtype = net[2] if len(net) > 2 else "float32"
@@ -334,7 +334,7 @@ RULES: dict[str, tuple[Any, bool, float | None]] = {
 }  # fmt: skip
 
 
-@pairwise("rule", RULES)
+@in_turn("rule", RULES)
 def test_rules(rule: str, devices: Any, hybrid: bool) -> None:
     missing, none, number = RULES[rule]
     batches, rows = two_task_batches(missing)

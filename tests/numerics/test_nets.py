@@ -12,7 +12,7 @@ from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.graph import lower as precisions
 from tests.common.compare import ATOL, RTOL, assert_same_parameters, twins
 from tests.common.data import digit_batches
-from tests.common.grids import pairwise, plain_or_hybrid, two_settings
+from tests.common.grids import in_turn, pairwise, plain_or_hybrid, two_settings
 
 from tests.common.hand_loop import ADAM, SGD, SILENT, SIZES, assert_trains_as_by_hand  # isort: skip
 from tests.common.hand_loop import check_by_hand, train, train_by_hand, trainer_of  # isort: skip
@@ -191,7 +191,7 @@ def reader() -> Any:
     return sequential(gluon.rnn.LSTM(6, layout="NTC"), nn.Dense(4, flatten=False))
 
 
-@pairwise("lengths", [range(4, 0, -1), range(1, 41)])
+@in_turn("lengths", [range(4, 0, -1), range(1, 41)])
 def test_sequences_of_many_lengths(lengths: range, devices: list, hybrid: bool) -> None:
     random = np.random.RandomState(1)
     shapes = [(4 - i % 3, lengths[i % len(lengths)]) for i in range(len(lengths) + 5)]
