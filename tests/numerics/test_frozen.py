@@ -11,7 +11,7 @@ from multifit import CheckpointHandler, Every, MultiEstimator, TrainerError, Tra
 from multifit.balance import DWA, MGDA
 from tests.common.compare import assert_same_parameters, snapshot, twins
 from tests.common.data import digit_batches
-from tests.common.grids import ONE, TWO, pairwise
+from tests.common.grids import ONE, TWO, in_turn, pairwise
 from tests.common.hand_loop import ADAM, SILENT
 from tests.common.handlers import Freezes, freeze
 from tests.common.nets import hybridized
@@ -54,7 +54,7 @@ def trainer(net: Any, pattern: str, options: Any = None) -> Any:
     return gluon.Trainer(chosen, "adam", options or ADAM)
 
 
-@pairwise("declared", ["trainer", "several", "accumulate", "accumulate all"])
+@in_turn("declared", ["trainer", "several", "accumulate", "accumulate all"])
 def test_what_a_handler_freezes_and_unfreezes_is_trained_as_by_hand(declared, devices, hybrid) -> None:
     hand, net = twins(two_heads, BATCHES[0][0])
     net.collect_params().reset_ctx(devices)

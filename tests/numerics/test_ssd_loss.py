@@ -10,7 +10,7 @@ from gluoncv.loss import SSDMultiBoxLoss
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import assert_same_parameters, copy_parameters, snapshot, twins
-from tests.common.grids import ONE, pairwise
+from tests.common.grids import ONE, in_turn
 from tests.common.hand_loop import ADAM, SILENT, trainer_of
 from tests.common.nets import Heads, hybridized
 from tests.common.ranks import run_ranks
@@ -81,7 +81,7 @@ CASES: dict[str, Any] = {
 }
 
 
-@pairwise("case", CASES)
+@in_turn("case", CASES)
 def test_equals_train_ssd(case: str, devices: list, hybrid: bool) -> None:
     sizes, without_positives, weight, options = CASES[case]
     batches = scenes(sizes, without_positives)
