@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)
-
 import mxnet as mx  # isort: skip
 
 RTOL, ATOL = 2e-4, 2e-5

@@ -1,11 +1,10 @@
 """Which devices and kinds of nets a test runs with: all four settings, or as few as can fail differently."""
 
 from collections.abc import Iterable
+from itertools import cycle
 from typing import Any
 
 import pytest
-
-import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)
 
 import mxnet as mx  # isort: skip
 
@@ -38,5 +37,14 @@ def pairwise(name: str, cases: Iterable[Any]) -> Any:
         pytest.param(case, *setting, id=f"{case}, {label}")
         for number, case in enumerate(cases)
         for label, setting in pairs[number % 2]
+    ]
+    return pytest.mark.parametrize((name, *NAMES), rows)
+
+
+def in_turn(name: str, cases: Iterable[Any]) -> Any:
+    """Parametrize a test with cases, each once; the four settings take turns."""
+    rows = [
+        pytest.param(case, *setting, id=f"{case}, {label}")
+        for case, (label, setting) in zip(cases, cycle(SETTINGS.items()))
     ]
     return pytest.mark.parametrize((name, *NAMES), rows)

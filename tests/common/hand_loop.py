@@ -89,29 +89,14 @@ def assert_trains_as_by_hand(
 ) -> MultiEstimator:
     """Check that one epoch of `fit` gives the parameters of the hand-written loop, on every device.
 
-    Parameters
-    ----------
-    make : callable
-        Returns a net; called twice.
-    objective, by
-        As for :func:`train_by_hand`.
-    inputs : int
-        How many of a batch's arrays are the net's inputs.
-    fed : iterable, optional
-        The batches of the estimator, where they are others than the loop's.
-    batch_axis : int
-        That of the estimator's batches.
+    `make` returns a net, and is called twice; `objective` and `by` are those of :func:`train_by_hand`. The
+    first `inputs` arrays of a batch are the net's. `fed` are the estimator's batches, where they are others
+    than the loop's, and `batch_axis` is theirs.
     """
     options = SGD if options is None else options
     hand, net = twins(make, *batches[0][:inputs])
     train_by_hand(hand, trainer_of(hand, optimizer, options), batches, objective, by)
-    estimator = train(
-        hybridized(net, hybrid),
-        spec,
-        batches if fed is None else fed,
-        devices,
-        TrainerSpec(".*", optimizer, options),
-        batch_axis,
-    )
+    trainer, fed = TrainerSpec(".*", optimizer, options), batches if fed is None else fed
+    estimator = train(hybridized(net, hybrid), spec, fed, devices, trainer, batch_axis)
     assert_same_parameters(net, hand)
     return estimator

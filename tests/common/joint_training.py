@@ -8,24 +8,7 @@ from typing import Any
 import numpy as np
 
 import multifit
-from multifit import (
-    CheckpointHandler,
-    Every,
-    GradientNoise,
-    LabelSmoothing,
-    LabelSpec,
-    LossSpec,
-    MetricSpec,
-    MixUp,
-    MultiEstimator,
-    PeerError,
-    PlateauHandler,
-    SkipNonFinite,
-    TaskSpec,
-    TrainerSpec,
-    WeightAveraging,
-    metrics,
-)
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec, metrics
 from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower, Freezes, PowerCut
@@ -54,6 +37,12 @@ class ByShape(mx.init.Initializer):
 def two_heads() -> Heads:
     """Return a body and two heads; shapes are inferred from the first batch."""
     return Heads(body=gluon.nn.Dense(16, activation="tanh"), digit=10, parity=1)
+
+
+def normed_heads() -> Any:
+    """Return the net with BatchNorm, whose running statistics are each rank's own within an epoch."""
+    body = sequential(gluon.nn.Dense(16, activation="tanh"), gluon.nn.BatchNorm())
+    return Heads(body=body, digit=10, parity=1)
 
 
 class Branching(gluon.Block):
@@ -216,7 +205,7 @@ CASES: dict[str, dict[str, Any]] = {
     "arrays in memory": {"data": lambda world: multifit.batches(*arrays(), batch_size=16)},
     "an eager net": {"hybridize": False},
     "a frozen body": {
-        "net": lambda: normed_heads(),
+        "net": normed_heads,
         "handlers": lambda world: [Freezes({0: "body.*", 3: "body.*|digit.*"})],
     },
     "worker processes": {"data": lambda world: loader(16, num_workers=1)},
@@ -228,20 +217,19 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "uneven parts": {"data": uneven_parts},
     "a last batch of one sample": {"data": lambda world: loader(37)},
-    "smoothed labels": {"handlers": lambda world: [LabelSmoothing(0.2, loss="digit")]},
+    "smoothed labels": {"handlers": lambda world: [multifit.LabelSmoothing(0.2, loss="digit")]},
     "mixed samples": {
-        "handlers": lambda world: [MixUp(random=Mirrored())],
+        "handlers": lambda world: [multifit.MixUp(random=Mirrored())],
         "data": lambda world: loader(16, last_batch="discard"),
     },
-    "averaged weights": {"handlers": lambda world: [WeightAveraging(decay=0.8)]},
-    "skipped updates": {"handlers": lambda world: [SkipNonFinite()]},
-    "noise": {"handlers": lambda world: [GradientNoise(random=noise_of(world))]},
-    "a plateau": {"handlers": lambda world: [PlateauHandler("val_loss", patience=0, min_delta=10.0)]},
-    "a net that branches": {"net": Branching},
-    "missing labels": {
-        "labels": MISSING,
-        "data": lambda world: loader(37),
+    "averaged weights": {"handlers": lambda world: [multifit.WeightAveraging(decay=0.8)]},
+    "skipped updates": {"handlers": lambda world: [multifit.SkipNonFinite()]},
+    "noise": {"handlers": lambda world: [multifit.GradientNoise(random=noise_of(world))]},
+    "a plateau": {
+        "handlers": lambda world: [multifit.PlateauHandler("val_loss", patience=0, min_delta=10.0)]
     },
+    "a net that branches": {"net": Branching},
+    "missing labels": {"labels": MISSING, "data": lambda world: loader(37)},
     "a trainer that waits": {"rhythm": {"every": 3}, "net": Branching},
     "a trainer that accumulates": {"rhythm": {"every": 3, "accumulate": True}, "clip_norm": 0.1},
     "balance": {"balance": DWA(), "data": lambda world: loader(37)},
@@ -265,23 +253,17 @@ CASES: dict[str, dict[str, Any]] = {
 
 # those in which net and losses are a graph, for the engine on torch
 ON_TORCH: dict[str, dict[str, Any]] = {
-    **{name: case for name, case in CASES.items() if name.startswith(("balance", "conflicts"))},
-    **{
-        name: CASES[name]
-        for name in (
-            "clipping", "a weight that changes", "lists", "uneven parts", "averaged weights",
-            "a last batch of one sample", "skipped updates", "missing labels", "accumulation",
-            "accumulation of missing labels",
-            "smoothed labels", "mixed samples", "a trainer that accumulates",
-        )
-    },
+    **{name: case for name, case in CASES.items() if name.startswith("balance")},
+    **{name: CASES[name] for name in (
+        "clipping", "a weight that changes", "lists", "uneven parts", "averaged weights", "skipped updates",
+        "a last batch of one sample", "missing labels", "accumulation", "accumulation of missing labels",
+        "smoothed labels", "mixed samples", "a trainer that accumulates",
+    )},
     "a normalizer of a graph": {
         "parity": LossSpec(Weighted(), "parity", ["parity", "weight"], normalize_by="weight")
     },
     "a trainer of a graph that waits": {"rhythm": {"every": 3}},
 }  # fmt: skip
-
-Train = Callable[..., dict[str, np.ndarray]]
 
 
 def assert_equal_training(alone: dict[str, Any], joint: dict[str, Any]) -> None:
@@ -293,9 +275,7 @@ def assert_equal_training(alone: dict[str, Any], joint: dict[str, Any]) -> None:
 
 
 def assert_as_alone(
-    train: Callable[[World], dict[str, Any]],
-    size: int = 2,
-    kind: type[ThreadWorld] = ThreadWorld,
+    train: Callable[[World], dict[str, Any]], size: int = 2, kind: type[ThreadWorld] = ThreadWorld
 ) -> dict[str, Any]:
     """Check that ranks end with what one process ends with, and do not differ at all; return the latter."""
     alone = train(ALONE)
@@ -307,37 +287,22 @@ def assert_as_alone(
     return alone
 
 
-def normed_heads() -> Any:
-    """Return the net with BatchNorm, whose running statistics are each rank's own within an epoch."""
-    body = sequential(gluon.nn.Dense(16, activation="tanh"), gluon.nn.BatchNorm())
-    return Heads(body=body, digit=10, parity=1)
-
-
-RANKS_OWN = {  # states that each rank has for itself, within an epoch or between two updates
-    "running statistics": {"net": normed_heads},
-    **{
-        name: CASES[name]
-        for name in (
-            "a trainer that accumulates",
-            "accumulation of missing labels",
-            "balance of features that adds up",
-        )
-    },
-}
+# states that each rank has for itself, within an epoch or between two updates
+OWN = "a trainer that accumulates", "accumulation of missing labels", "balance of features that adds up"
+RANKS_OWN = {"running statistics": {"net": normed_heads}, **{name: CASES[name] for name in OWN}}
 
 
 def assert_ranks_resume(folder: Path, engine: str, case: str) -> None:
     """Check that ranks with states of their own, one of `RANKS_OWN`, resume bit for bit within an epoch."""
-    own = RANKS_OWN[case].get("handlers", lambda world: [])
 
     def run(world: World, name: str, *handlers: Any, **fit: Any) -> dict[str, np.ndarray]:
-        saving = CheckpointHandler(folder / name, Every(5, "batch"))
-        changes = {"handlers": lambda world: [saving, *own(world), *handlers], "engine": engine, "fit": fit}
+        saving = multifit.CheckpointHandler(folder / name, multifit.Every(5, "batch"))
+        changes = {"handlers": lambda world: [saving, *handlers], "engine": engine, "fit": fit}
         return joint_training(world, **{**RANKS_OWN[case], **changes})
 
     whole = run_ranks(2, lambda world: run(world, "whole"))
     for error in run_ranks(2, lambda world: run(world, "parts", CutsPower(7))):
-        assert isinstance(error, (PowerCut, PeerError)), error
+        assert isinstance(error, (PowerCut, multifit.PeerError)), error
     resumed = run_ranks(2, lambda world: run(world, "parts", resume=folder / "parts"))
     for one, other in zip(whole, resumed):
         np.testing.assert_equal(other, one)

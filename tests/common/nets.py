@@ -1,9 +1,7 @@
-"""Small nets that many tests train."""
+"""Small nets that many tests train, and a loss of several parts."""
 
 from collections.abc import Callable
 from typing import Any
-
-import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -62,6 +60,17 @@ class MakesLayer(gluon.HybridBlock):
             self.made = gluon.nn.Dense(3, in_units=4)
             self.made.initialize()
         return self.made(self.body(image))
+
+
+PARTS = ("mean", "sample", "all")
+
+
+class Parts(gluon.HybridBlock):
+    """The squared error in three forms, named PARTS: a scalar, (N,) and (N, T)."""
+
+    def hybrid_forward(self, F: Any, out: Any, y: Any) -> Any:
+        error = F.square(out - y)
+        return F.mean(error), F.mean(error, axis=0, exclude=True), error
 
 
 def add_layers(net: Any, form: Callable[..., Any], hidden: int, body: Any, heads: dict[str, int]) -> None:

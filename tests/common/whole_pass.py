@@ -1,6 +1,7 @@
 """Every stock metric, and functions, on a net whose outputs are its inputs, and their figures of a pass."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,112 +85,80 @@ def rank(label: np.ndarray, score: np.ndarray) -> float:
     return float(sk.roc_auc_score(label, score[:, 1] - score[:, 0]))
 
 
-def metrics() -> dict[str, MetricSpec]:
-    """Return new metrics by name."""
-    named = {
-        "five": [
-            M.Accuracy(), M.TopKAccuracy(2), M.PCC(),
-            M.CompositeEvalMetric([M.Accuracy(), M.TopKAccuracy(3)]),
-        ],
-        "chance": [M.CrossEntropy(), M.NegativeLogLikelihood(), M.Perplexity(None),
-            M.Perplexity(2, name="but 2"),
-        ],
-        "two": [
-            M.F1(), M.F1(average="micro", name="f1 micro"), M.MCC(), M.MCC(average="micro", name="mcc micro"),
-            M.CompositeEvalMetric([M.F1(), M.PCC()], "with pcc"),
-        ],
-        "real": [
-            M.MAE(), M.MSE(), M.RMSE(), M.PearsonCorrelation(),
-            M.PearsonCorrelation(average="micro", name="pearson micro"), M.CustomMetric(median, "custom"),
-            M.np(lambda label, pred: (float(np.abs(label - pred).max()), 1), "largest"),
-        ],
-        "one": [M.MAE("mae of one"), BinaryAccuracy(), Renamed()],
-    }  # fmt: skip
-    labels = {"chance": "five"}
-    specs = {
-        metric.name: MetricSpec(metric, output, labels.get(output, output))
-        for output, stock in named.items()
-        for metric in stock
-    }
-    for metric in (M.Loss(), M.Torch(), M.Caffe()):
-        specs[f"{metric.name} output"] = MetricSpec(metric, "real")
-    two_pairs = {"outputs": ["real", "one"], "labels": ["real", "one"]}
-    return {
-        **specs,
-        "loss of real": MetricSpec(M.Loss(), losses="real"),
-        "rmse of two": MetricSpec(M.RMSE(), **two_pairs),
-        "mae and mse of two": MetricSpec(M.CompositeEvalMetric([M.MAE(), M.MSE()]), **two_pairs),
-        "rmse of twice": MetricSpec(M.RMSE(), "real", "real", transform=flat),
-        "mae in numpy": MetricSpec(M.MAE(), "real", "real", transform=as_numpy),
-        "pearson of twice": MetricSpec(M.PearsonCorrelation(), "real", "real", transform=flat),
-        "some": MetricSpec(M.Accuracy(), "five", "some"),
-        "entropy of some": MetricSpec(M.CrossEntropy(), "chance", "some"),
-        "f1 of some": MetricSpec(lambda y, p: sk.f1_score(y, p.argmax(1), average="macro"), "five", "some"),
-        "median": MetricSpec(median, "real", "real"),
-        "median of twice": MetricSpec(median, "real", "real", transform=flat),
-        "median of losses": MetricSpec(lambda _, loss: float(np.median(loss)), losses="real"),
-        "both": MetricSpec(both, ["real", "five"], ["one", "real"]),
-        "rank": MetricSpec(rank, "two", "two"),
-        "f1 function": MetricSpec(lambda y, p: sk.f1_score(y, p.argmax(1)), "two", "two"),
-    }
-
-
-def expected() -> dict[str, float]:
-    """Return the figures over the whole pass, by scikit-learn and NumPy."""
+def table() -> list[tuple[str, MetricSpec, Any]]:
+    """Return names, new metrics and their figures over the whole pass, by scikit-learn and NumPy."""
     x, five, two, real, one, some = (array.astype("float64") for array in arrays())
     chance = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     entropy = -np.log(chance[np.arange(SAMPLES), five.astype(int)])
-    there = some != UNMEASURED
-    error, error_of_one, answers = np.abs(x[:, 1:4] - real), np.abs(x[:, 4] - one), x[:, :2].argmax(1)
+    there, best, answers = some != UNMEASURED, x.argmax(1), x[:, :2].argmax(1)
+    error, error_of_one, twice = np.abs(x[:, 1:4] - real), np.abs(x[:, 4] - one), np.abs(2 * x[:, 1:4] - real)
+    squares, squares_of_one = (error**2).mean(), (error_of_one**2).mean()
     pearson = np.corrcoef(x[:, 1:4].ravel(), real.ravel())[0, 1]
     f1, mcc = sk.f1_score(two, answers), sk.matthews_corrcoef(two, answers)
-    mean, loss = x[:, 1:4].mean(), (error**2).mean() / 2
-    twice = np.abs(2 * x[:, 1:4] - real)
+    accuracy, matthews = sk.accuracy_score(five, best), sk.matthews_corrcoef(five, best)
+    top = [sk.top_k_accuracy_score(five, x, k=k) for k in (2, 3)]
+    stock: dict[str, list[tuple[Any, Any]]] = {
+        "five": [
+            (M.Accuracy(), accuracy), (M.TopKAccuracy(2), top[0]), (M.PCC(), matthews),
+            (M.CompositeEvalMetric([M.Accuracy(), M.TopKAccuracy(3)]),
+             {"accuracy": accuracy, "top_k_accuracy_3": top[1]}),
+        ],
+        "chance": [
+            (M.CrossEntropy(), entropy.mean()), (M.NegativeLogLikelihood(), entropy.mean()),
+            (M.Perplexity(None), np.exp(entropy.mean())),
+            (M.Perplexity(2, name="but 2"), np.exp(entropy[five != 2].mean())),
+        ],
+        "two": [
+            (M.F1(), f1), (M.F1(average="micro", name="f1 micro"), f1),
+            (M.MCC(), mcc), (M.MCC(average="micro", name="mcc micro"), mcc),
+            (M.CompositeEvalMetric([M.F1(), M.PCC()], "with pcc"), {"f1": f1, "pcc": mcc}),
+        ],
+        "real": [
+            (M.MAE(), error.mean()), (M.MSE(), squares), (M.RMSE(), np.sqrt(squares)),
+            (M.PearsonCorrelation(), pearson),
+            (M.PearsonCorrelation(average="micro", name="pearson micro"), pearson),
+            (M.CustomMetric(median, "custom"), np.median(error)),
+            (M.np(lambda label, pred: (float(np.abs(label - pred).max()), 1), "largest"), error.max()),
+        ],
+        "one": [
+            (M.MAE("mae of one"), error_of_one.mean()), (Renamed(), error_of_one.mean()),
+            (BinaryAccuracy(), ((one > 0.5) == (x[:, 4] > 0)).mean()),
+        ],
+    }  # fmt: skip
+    of_real, of_two, label = ("real", "real"), (["real", "one"], ["real", "one"]), {"chance": "five"}
+    half, f1_macro = (error**2).mean(1) / 2, partial(sk.f1_score, average="macro")
+    return [
+        *((metric.name, MetricSpec(metric, output, label.get(output, output)), value)
+          for output, rows in stock.items() for metric, value in rows),
+        *((f"{each.name} output", MetricSpec(each, "real"), x[:, 1:4].mean())
+          for each in (M.Loss(), M.Torch(), M.Caffe())),
+        ("loss of real", MetricSpec(M.Loss(), losses="real"), half.mean()),
+        ("rmse of two", MetricSpec(M.RMSE(), *of_two), (np.sqrt(squares) + np.sqrt(squares_of_one)) / 2),
+        ("mae and mse of two", MetricSpec(M.CompositeEvalMetric([M.MAE(), M.MSE()]), *of_two),
+         {"mae": (error.mean() + error_of_one.mean()) / 2, "mse": (squares + squares_of_one) / 2}),
+        ("rmse of twice", MetricSpec(M.RMSE(), *of_real, transform=flat), np.sqrt((twice**2).mean())),
+        ("mae in numpy", MetricSpec(M.MAE(), *of_real, transform=as_numpy), error.mean()),
+        ("pearson of twice", MetricSpec(M.PearsonCorrelation(), *of_real, transform=flat), pearson),
+        ("some", MetricSpec(M.Accuracy(), "five", "some"), sk.accuracy_score(some[there], best[there])),
+        ("entropy of some", MetricSpec(M.CrossEntropy(), "chance", "some"), entropy[there].mean()),
+        ("f1 of some", MetricSpec(lambda y, p: f1_macro(y, p.argmax(1)), "five", "some"),
+         f1_macro(some[there], best[there])),
+        ("median", MetricSpec(median, *of_real), np.median(error)),
+        ("median of twice", MetricSpec(median, *of_real, transform=flat), np.median(twice)),
+        ("median of losses", MetricSpec(lambda _, loss: float(np.median(loss)), losses="real"),
+         np.median(half)),
+        ("both", MetricSpec(both, ["real", "five"], ["one", "real"]),
+         np.median(one * x[:, 0]) + np.ptp(real - x[:, 1:4])),
+        ("rank", MetricSpec(rank, "two", "two"), sk.roc_auc_score(two, x[:, 1] - x[:, 0])),
+        ("f1 function", MetricSpec(lambda y, p: sk.f1_score(y, p.argmax(1)), "two", "two"), f1),
+    ]  # fmt: skip
+
+
+def expected() -> dict[str, float]:
+    """Return the figures over the whole pass by name."""
+    rows = [(name, value if isinstance(value, dict) else {"": value}) for name, _, value in table()]
     return {
-        "accuracy": sk.accuracy_score(five, x.argmax(1)),
-        "top_k_accuracy_2": sk.top_k_accuracy_score(five, x, k=2),
-        "pcc": sk.matthews_corrcoef(five, x.argmax(1)),
-        "composite.accuracy": sk.accuracy_score(five, x.argmax(1)),
-        "composite.top_k_accuracy_3": sk.top_k_accuracy_score(five, x, k=3),
-        "cross-entropy": entropy.mean(),
-        "nll-loss": entropy.mean(),
-        "perplexity": np.exp(entropy.mean()),
-        "but 2": np.exp(entropy[five != 2].mean()),
-        "f1": f1,
-        "f1 micro": f1,
-        "mcc": mcc,
-        "mcc micro": mcc,
-        "with pcc.f1": f1,
-        "with pcc.pcc": mcc,
-        "mae": error.mean(),
-        "mse": (error**2).mean(),
-        "rmse": np.sqrt((error**2).mean()),
-        "pearsonr": pearson,
-        "pearson micro": pearson,
-        "custom": np.median(error),
-        "largest": error.max(),
-        "mae of one": error_of_one.mean(),
-        "renamed": error_of_one.mean(),
-        "binary_accuracy": ((one > 0.5) == (x[:, 4] > 0)).mean(),
-        "loss output": mean,
-        "torch output": mean,
-        "caffe output": mean,
-        "loss of real": loss,
-        "rmse of two": (np.sqrt((error**2).mean()) + np.sqrt((error_of_one**2).mean())) / 2,
-        "mae and mse of two.mae": (error.mean() + error_of_one.mean()) / 2,
-        "mae and mse of two.mse": ((error**2).mean() + (error_of_one**2).mean()) / 2,
-        "rmse of twice": np.sqrt((twice**2).mean()),
-        "mae in numpy": error.mean(),
-        "pearson of twice": pearson,
-        "some": sk.accuracy_score(some[there], x[there].argmax(1)),
-        "entropy of some": entropy[there].mean(),
-        "f1 of some": sk.f1_score(some[there], x[there].argmax(1), average="macro"),
-        "median": np.median(error),
-        "median of twice": np.median(twice),
-        "median of losses": np.median((error**2).mean(1) / 2),
-        "both": np.median(one * x[:, 0]) + np.ptp(real - x[:, 1:4]),
-        "rank": sk.roc_auc_score(two, x[:, 1] - x[:, 0]),
-        "f1 function": f1,
+        f"{name}.{part}" if part else name: value for name, parts in rows for part, value in parts.items()
     }
 
 
@@ -198,7 +167,8 @@ def estimator(devices: Any = None, hybrid: bool = True, **options: Any) -> Multi
     names = ["five", "chance", "two", "real", "one"]
     labels = ["five", "two", "real", "one", LabelSpec("some", missing=UNMEASURED)]
     losses = {"real": LossSpec(gluon.loss.L2Loss(), "real", "real")}
-    spec = TaskSpec(outputs=names, labels=labels, losses=losses, metrics=metrics(), inputs=["x"])
+    metrics = {name: metric for name, metric, _ in table()}
+    spec = TaskSpec(outputs=names, labels=labels, losses=losses, metrics=metrics, inputs=["x"])
     net = Net()
     net.initialize(mx.init.One(), ctx=devices)
     if hybrid:

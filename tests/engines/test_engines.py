@@ -24,36 +24,37 @@ class Device:
         return "cuda:1"
 
 
-@pytest.mark.parametrize("context", [None, mx.cpu(), [mx.cpu(0), mx.cpu(1)], "cpu"])
-def test_auto_is_mxnet(context: Any) -> None:
-    assert choose_engine("auto", context, pytest.fail) == "mxnet"
-
-
-@pytest.mark.parametrize("context", ["cuda", "cuda:1", Device(), ["cuda:0"]], ids=str)
-def test_auto_is_torch_on_a_device_of_torch(context: Any) -> None:
-    lines: list[str] = []
-    assert choose_engine("auto", context, lines.append) == "torch"
-    assert lines == [f'engine: torch, as context is "{context}"']
-
-
 def has(context: Any) -> bool:
     """Stand, as this module, for an engine that runs on a machine with one GPU."""
     return getattr(context, "device_id", 0) == 0
 
 
-@pytest.mark.parametrize(("number", "expected"), [(0, "torch"), (1, "mxnet")])
-def test_auto_is_torch_on_a_gpu_that_mxnet_cannot_use(number, expected, monkeypatch):
-    """MXNet then says itself that there is no such GPU."""
+LOGGED = 'engine: torch, as context is "'
+# the engine, the context, whether torch is installed, what is chosen and logged
+CHOICES: list[tuple[str, Any, bool, str, str | None]] = [
+    ("auto", None, True, "mxnet", None),
+    ("auto", mx.cpu(), True, "mxnet", None),
+    ("auto", [mx.cpu(0), mx.cpu(1)], True, "mxnet", None),
+    ("auto", "cpu", True, "mxnet", None),
+    ("auto", "cuda", True, "torch", f'{LOGGED}cuda"'),
+    ("auto", "cuda:1", True, "torch", f'{LOGGED}cuda:1"'),
+    ("auto", Device(), True, "torch", f'{LOGGED}cuda:1"'),
+    ("auto", ["cuda:0"], True, "torch", f"{LOGGED}['cuda:0']\""),
+    ("auto", mx.gpu(0), True, "torch", "engine: torch, as MXNet cannot compute on gpu(0)"),
+    ("auto", mx.gpu(1), True, "mxnet", None),  # which then says itself that there is no such GPU
+    ("auto", mx.gpu(0), False, "mxnet", None),
+    ("mxnet", "cuda:0", True, "mxnet", None),
+    ("torch", "cuda:0", True, "torch", None),
+]
+
+
+@pytest.mark.parametrize(("engine", "context", "installed", "expected", "line"), CHOICES, ids=str)
+def test_which_engine_runs(engine, context, installed, expected, line, monkeypatch) -> None:
     monkeypatch.setitem(registry.MODULES, "torch", __name__)
-    monkeypatch.setattr(registry, "find_spec", lambda name: True)
+    monkeypatch.setattr(registry, "find_spec", lambda name: installed or None)
     lines: list[str] = []
-    assert choose_engine("auto", mx.gpu(number), lines.append) == expected
-    assert lines == ([f"engine: torch, as MXNet cannot compute on gpu({number})"] if not number else [])
-
-
-def test_auto_is_mxnet_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    assert choose_engine("auto", mx.gpu(0), pytest.fail) == "mxnet"
+    assert choose_engine(engine, context, lines.append) == expected
+    assert lines == ([line] if line else [])
 
 
 @pytest.mark.parametrize(
@@ -67,11 +68,6 @@ def test_auto_is_mxnet_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPa
 def test_options_that_no_engine_has(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiEstimator(two_heads(), two_head_spec(), **options)
-
-
-@pytest.mark.parametrize("engine", ["mxnet", "torch"])
-def test_an_engine_that_is_named_is_taken(engine: str) -> None:
-    assert choose_engine(engine, "cuda:0", pytest.fail) == engine
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,15 +36,11 @@ def test_an_event_reaches_the_handlers_that_implement_it() -> None:
         assert not calls and not estimator.state.stopped
 
 
-def test_gluons_six_events_are_among_ours() -> None:
+def test_the_base_class_has_every_method_and_none_is_called() -> None:
+    """Gluon's six events are among ours."""
     names = ("TrainBegin", "TrainEnd", "EpochBegin", "EpochEnd", "BatchBegin", "BatchEnd")
     theirs = {event for name in names for event in vars(getattr(gluon, name)) if not event.startswith("_")}
-    assert len(theirs) == 6
-    assert theirs < set(EVENTS)
-
-
-def test_the_base_class_has_every_method_and_none_is_called() -> None:
-    assert set(EVENTS + HOOKS) < set(vars(Handler))
+    assert len(theirs) == 6 and theirs < set(EVENTS) and set(EVENTS + HOOKS) < set(vars(Handler))
 
     class Counts(Handler):
         count = 0
@@ -54,15 +49,13 @@ def test_the_base_class_has_every_method_and_none_is_called() -> None:
             super().epoch_end(estimator, **arguments)
             self.count += 1
 
-    class Stopping(StoppingHandler):
-        """Its methods are those of the class between."""
-
     for made in (Counts(), Every(2, "epoch", Counts())):
         events = EventDispatcher(SimpleNamespace(state=RunState(epoch=1)), made)
         assert [each for each in (*EVENTS, *HOOKS) if events.methods(each)] == ["epoch_end"]
         events.emit("epoch_end", complete=True)
         assert made.count == 1 and not made.state_dict() and made.priority == Priority.NORMAL
-    assert EventDispatcher(SimpleNamespace(), Stopping()).methods("batch_end")
+    stopping = type("Stopping", (StoppingHandler,), {})()  # its methods are those of the class between
+    assert EventDispatcher(SimpleNamespace(), stopping).methods("batch_end")
     with pytest.raises(ValueError, match="Handler implements no event or hook\n"):
         EventDispatcher(SimpleNamespace(), Handler())
 
@@ -85,13 +78,10 @@ def test_a_misspelt_method_of_a_subclass_is_an_error() -> None:
         assert len(lines) == 4
 
 
-def test_handlers_are_none_or_one_or_several() -> None:
+def test_handlers_are_none_or_one_or_several_and_called_by_priority_then_as_passed() -> None:
     one = handler(train_end=nothing)
-    for handlers, expected in [(None, []), ((), []), (one, [one]), ([one], [one])]:
-        assert EventDispatcher(SimpleNamespace(), handlers).handlers == expected
-
-
-def test_handlers_are_called_by_priority_then_as_passed() -> None:
+    for given, expected in [(None, []), ((), []), (one, [one]), ([one], [one])]:
+        assert EventDispatcher(SimpleNamespace(), given).handlers == expected
     calls: list[str] = []
     priorities = {
         "log": Priority.LOGGING, "a": None, "metrics": Priority.METRICS, "stop": Priority.STOPPING,
@@ -110,13 +100,9 @@ def test_handlers_are_called_by_priority_then_as_passed() -> None:
 def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
     calls: list[Any] = []
 
-    class Starred:
-        def batch_end(self, *args: Any, loss: Any) -> None:
-            calls.append((len(args), loss))
-
     arguments = {"batch": "B", "loss": "L"}
     cases: list[tuple[Any, Any]] = [
-        (Starred(), (1, "L")),
+        (handler(batch_end=lambda *args, loss: calls.append((len(args), loss))), (1, "L")),
         (handler(batch_end=lambda est: calls.append(())), ()),
         (handler(batch_end=lambda est, loss: calls.append(loss)), "L"),
         (handler(batch_end=lambda est, *args, **kwargs: calls.append(kwargs)), arguments),
@@ -128,27 +114,18 @@ def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
         assert calls.pop() == expected and not calls
 
 
+@pytest.mark.parametrize("own", [None, "it rains"])
 @pytest.mark.parametrize("event", EVENTS)
-def test_only_the_end_of_a_batch_or_an_epoch_can_stop_the_run(event: str) -> None:
+def test_only_the_end_of_a_batch_or_an_epoch_can_stop_the_run(event: str, own: str | None) -> None:
+    """The handler's own reason stays."""
     calls: list[str] = []
-    estimator = SimpleNamespace(state=RunState())
-    handlers = [
-        handler("Stopper", **{event: lambda est: 1}),
-        handler(**{event: lambda est: calls.append(event)}),
-    ]
-    emit(handlers, event, estimator)
-    assert estimator.state.stop_reason == ("Stopper" if event in ("batch_end", "epoch_end") else None)
+    estimator = SimpleNamespace(state=RunState(epoch=1, step=2, stop_reason=own))
+    stopper = handler("Stopper", **{event: lambda est: 1})
+    emit([stopper, handler(**{event: lambda est: calls.append(event)})], event, estimator)
+    assert estimator.state.stop_reason == (
+        own or ("Stopper" if event in ("batch_end", "epoch_end") else None)
+    )
     assert calls == [event]  # the handlers behind it are called all the same
-
-
-def test_a_handlers_own_stop_reason_stays() -> None:
-    def epoch_end(est: Any) -> bool:
-        est.state.stop("it rains")
-        return True
-
-    estimator = SimpleNamespace(state=RunState(epoch=1))
-    emit(Every(2, "epoch", handler(epoch_end=epoch_end)), "epoch_end", estimator)
-    assert estimator.state.stop_reason == "it rains"
 
 
 def _raising(error: BaseException) -> Any:
@@ -159,27 +136,26 @@ def _raising(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("event", "place"),
+    ("event", "error", "place"),
     [
-        ("batch_begin", " (epoch 2, batch 7)"), ("epoch_end", " (epoch 2, batch 7)"),
-        ("change_batch", " (epoch 2, batch 7)"), ("epoch_begin", " (epoch 2)"), ("train_begin", ""),
-        ("around_fit", ""), ("evaluate_begin", ""),
+        ("batch_begin", KeyError("x"), " (epoch 2, batch 7)"),
+        ("epoch_end", KeyError("x"), " (epoch 2, batch 7)"),
+        ("change_batch", KeyError("x"), " (epoch 2, batch 7)"),
+        ("epoch_begin", KeyError("x"), " (epoch 2)"),
+        ("train_begin", KeyError("x"), ""),
+        ("around_fit", KeyError("x"), ""),
+        ("evaluate_begin", KeyError("x"), ""),
+        ("epoch_end", KeyboardInterrupt(), None),
+        ("epoch_end", SystemExit(3), None),
+        ("epoch_end", DataError("empty"), None),
+        ("epoch_end", HandlerError("in a hook"), None),
     ],
-)  # fmt: skip
-def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(event, place):
-    cause = KeyError("x")
-    with pytest.raises(KeyError) as caught:
-        emit(handler("Plot", **{event: _raising(cause)}), event)
-    assert caught.value is cause and cause.__notes__ == [f"raised in Plot.{event}{place}"]
-
-
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), SystemExit(3), DataError("empty"), HandlerError("in a hook")]
 )
-def test_multifits_errors_and_interrupts_get_no_note(error: BaseException) -> None:
+def test_a_users_error_names_the_handler_the_event_and_where_there_is_one_the_batch(event, error, place):
     with pytest.raises(type(error)) as caught:
-        emit(handler(epoch_end=_raising(error)), "epoch_end")
-    assert caught.value is error and not hasattr(error, "__notes__")
+        emit(handler("Plot", **{event: _raising(error)}), event)
+    notes = [] if place is None else [f"raised in Plot.{event}{place}"]
+    assert caught.value is error and getattr(error, "__notes__", []) == notes
 
 
 def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
@@ -287,48 +263,32 @@ def test_hooks_must_return_known_names() -> None:
 
 
 SLOTS = {"x": np.ones((3, 16)), "y": np.ones((2, 16, 4)), "z": None}
+FEWER = "but the slots hold 16 samples along axis 1"
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("changed", "message"),
     [
-        (lambda slots: {"x": np.ones((1, 16), "int32"), "z": np.ones((1, 16))}, None),
-        (lambda slots: {**slots, "y": None}, None),
-        (lambda slots: {"y": slots["y"][:, :5]}, '"y" of shape (2, 5, 4)'),
-        (lambda slots: {"z": np.ones((16, 16))[:, 1:]}, '"z" of shape (16, 15)'),
+        ({"x": np.ones((1, 16), "int32"), "z": np.ones((1, 16))}, None),
+        ({**SLOTS, "y": None}, None),
+        ({"y": np.ones((2, 5, 4))}, f'Cuts.change_batch returned "y" of shape (2, 5, 4), {FEWER}'),
+        ({"z": np.ones((16, 15))}, f'Cuts.change_batch returned "z" of shape (16, 15), {FEWER}'),
     ],
 )
-def test_a_batch_keeps_its_number_of_samples(change: Any, found: str | None) -> None:
-    cuts = handler("Cuts", change_batch=lambda est, slots: change(slots))
-    changes = hooks(handler(change_batch=nothing), cuts)
-    if found is None:
+def test_a_batch_keeps_its_number_of_samples(changed: Any, message: str | None) -> None:
+    changes = hooks(handler(change_batch=nothing), handler("Cuts", change_batch=lambda est, slots: changed))
+    expected = pytest.raises(HandlerError, match=re.escape(message)) if message else contextlib.nullcontext()
+    with expected:
         assert changes.change_batch(SLOTS, batch_axis=1).keys() == SLOTS.keys()
-        return
-    message = f"Cuts.change_batch returned {found}, but the slots hold 16 samples along axis 1"
-    with pytest.raises(HandlerError, match=re.escape(message)):
-        changes.change_batch(SLOTS, batch_axis=1)
 
 
 def test_context_managers_that_cannot_be_entered_are_named() -> None:
-    calls: list[str] = []
-
-    @contextlib.contextmanager
-    def wrap(est: Any) -> Iterator[None]:
-        calls.append("in")
-        try:
-            yield
-        finally:
-            calls.append("out")
-
-    @contextlib.contextmanager
-    def broken(est: Any) -> Iterator[None]:
-        raise KeyError("lost")
-        yield
-
-    handlers = [handler(around_step=wrap), handler("Broken", around_step=broken)]
-    with (
-        pytest.raises(KeyError, match=r"raised in Broken.around_step \(epoch 1, batch 1\)$"),
-        hooks(*handlers).around("step"),
-    ):
+    left: list[str] = []
+    stack = contextlib.ExitStack()
+    stack.callback(left.append, "left")
+    broken = contextlib.contextmanager(_raising(KeyError("lost")))
+    handlers = [handler(around_step=lambda est: stack), handler("Broken", around_step=broken)]
+    message = r"raised in Broken.around_step \(epoch 1, batch 1\)$"
+    with pytest.raises(KeyError, match=message), hooks(*handlers).around("step"):
         pytest.fail("entered")
-    assert calls == ["in", "out"]
+    assert left == ["left"]

@@ -1,38 +1,22 @@
 """What `Freeze` and `estimator.freeze` freeze stays as it is, and learns afterwards as by hand."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, Freeze, MultiEstimator, TrainerError, TrainerSpec
-from tests.common.compare import assert_same_parameters, snapshot, twins
-from tests.common.data import digit_batches
+from multifit import Freeze, MultiEstimator, TrainerError, TrainerSpec
+from tests.common.compare import assert_same_parameters, copy_parameters, snapshot, twins
 from tests.common.grids import ONE, TWO
 from tests.common.hand_loop import SILENT
 from tests.common.handlers import handler
 from tests.common.nets import Heads, hybridized, sequential
-from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.shared_nets import two_heads
 from tests.common.specs import digit_spec
-from tests.numerics.test_frozen import by_hand, selected
+from tests.numerics.test_frozen import ADAM, BATCHES, EPOCHS, PARTS, by_hand, trainer
 
-import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
-
-SIZES = [12, 12, 7, 12]
-BATCHES = digit_batches(SIZES)
-EPOCHS = 3  # those of `by_hand`
-ADAM = {"learning_rate": 5e-3, "wd": 0.01}
-# Arguments of Freeze, and the step from which the body learns
-WHEN: dict[str, tuple[dict[str, Any], int]] = {
-    "an epoch": ({"until": 1}, 4),
-    "two epochs": ({"until": 2, "unit": "epoch"}, 8),
-    "five batches": ({"until": 5, "unit": "batch"}, 5),
-}
 
 
 def make(net: Any = None, trainers: Any = None, **options: Any) -> MultiEstimator:
@@ -49,16 +33,21 @@ def changed(net: Any, before: dict[str, np.ndarray]) -> set[str]:
     return {name for name, value in snapshot(net).items() if (value != before[name]).any()}
 
 
-@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
-@pytest.mark.parametrize(("how", "step"), WHEN.values(), ids=WHEN)
-def test_it_trains_as_by_hand(how: dict[str, Any], step: int, devices: Any) -> None:
+# Arguments of Freeze, the devices, and the step from which the body learns
+WHEN: dict[str, tuple[dict[str, Any], Any, int]] = {
+    "an epoch": ({"until": 1}, TWO, 4),
+    "two epochs": ({"until": 2, "unit": "epoch"}, ONE, 8),
+    "five batches": ({"until": 5, "unit": "batch"}, TWO, 5),
+}
+
+
+@pytest.mark.parametrize(("how", "devices", "step"), WHEN.values(), ids=WHEN)
+def test_it_trains_as_by_hand(how: dict[str, Any], devices: Any, step: int) -> None:
     """Also with a trainer that holds nothing else; Adam counts the updates of the body from its first."""
     hand, net = twins(two_heads, BATCHES[0][0])
     net.collect_params().reset_ctx(devices)
-    parts = {"heads": "(digit|parity).*", "body": "body.*"}
-    trainers = [gluon.Trainer(selected(hand, each), "adam", ADAM) for each in parts.values()]
-    by_hand(hand, trainers, {0: "body.*", step: ""}, every=1)
-    declared = {n: TrainerSpec(p, "adam", ADAM, clip_norm=1e3) for n, p in parts.items()}
+    by_hand(hand, [trainer(hand, each) for each in PARTS.values()], {0: "body.*", step: ""})
+    declared = {n: TrainerSpec(p, "adam", ADAM, clip_norm=1e3) for n, p in PARTS.items()}
     fit(make(hybridized(net), declared, context=devices), Freeze("body.*", **how))
     assert_same_parameters(net, hand)
 
@@ -68,7 +57,7 @@ def test_it_trains_as_by_hand(how: dict[str, Any], step: int, devices: Any) -> N
 )
 def test_between_fits_it_trains_as_by_hand(params: Any) -> None:
     hand, net = twins(two_heads, BATCHES[0][0])
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), "adam", ADAM)], {0: "", 4: "body.*", 8: ""}, every=1)
+    by_hand(hand, [trainer(hand, ".*")], {0: "", 4: "body.*", 8: ""})
     estimator = fit(make(net), epochs=1)
     assert estimator.freeze(params(net)) == ["body.bias", "body.weight"]
     assert estimator.freeze("body.*|digit.bias") == ["digit.bias"]
@@ -101,61 +90,49 @@ def test_running_statistics_stay_too(affine: bool) -> None:
     assert {"body.0.weight", "body.1.running_mean", "body.1.running_var"} <= moved
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("how", [{"until": 1}, {"until": 6, "unit": "batch"}], ids=str)
-def test_it_resumes_bit_for_bit(tmp_path: Path, how: dict[str, Any], accumulate: int) -> None:
-    """Cut off in an epoch and after one, before and after the body began to learn, and within a window."""
+STOP = handler("Stop", batch_end=lambda estimator: estimator.state.step == 2)
+LATE, EARLY = "Freeze('body.*', until=2, unit='epoch'): ", "Freeze('digit.*', until=5, unit='batch'): "
+LEARN = "they learn from now on"
+LOGGED: dict[str, tuple[list[Any], dict[str, Any], list[str]]] = {
+    "when they learn": (
+        [Freeze("body.*", until=2), Freeze("digit.*", until=5, unit="batch")], {},
+        [f"epoch 2, batch 2: {EARLY}{LEARN}", f"epoch 3, batch 1: {LATE}{LEARN}"],
+    ),
+    "a fit that stops early": (
+        [STOP, Freeze("body.*", until=2)], {}, [f"{LATE}the fit ended before they learnt"]
+    ),
+    "too few epochs": (
+        [Freeze("body.*", until=2)], {"epochs": 2},
+        [f"{LATE}the fit ends after 2, before they learn", f"{LATE}the fit ended before they learnt"],
+    ),
+    "too few batches": (
+        [Freeze("digit.*", until=5, unit="batch")], {"epochs": None, "batches": 4},
+        [f"{EARLY}the fit ends after 4, before they learn", f"{EARLY}the fit ended before they learnt"],
+    ),
+}  # fmt: skip
 
-    def run(folder: Path, *handlers: Any, resume: Any = None) -> MultiEstimator:
-        mx.random.seed(1)
-        body = sequential(nn.Dense(8), nn.BatchNorm(scale=False, center=False))
-        net = twins(lambda: Heads(body=body, digit=5, parity=1), BATCHES[0][0])[0]
-        saving = CheckpointHandler(folder, every=Every(1, "batch"))
-        frozen = Freeze("digit.*", until=2), Freeze("body.*", **how)
-        estimator = make(hybridized(net), accumulate=accumulate)
-        return fit(estimator, *frozen, saving, *handlers, resume=resume)
 
-    assert_resumes_bit_for_bit(run, tmp_path, 2, 4, 5, 7, 10)
-
-
-def test_the_log_says_when_they_learn(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("handlers", "limits", "lines"), LOGGED.values(), ids=LOGGED)
+def test_what_is_logged_and_nothing_stays_frozen(handlers, limits, lines, caplog) -> None:
+    """A fit that is too short may be resumed, and so it says it at once."""
     caplog.set_level("INFO", "multifit")
-    fit(make(), Freeze("body.*", until=2), Freeze("digit.*", until=5, unit="batch"))
-    lines = [line for line in caplog.messages if "Freeze" in line]
-    assert lines == [
-        "epoch 2, batch 2: Freeze('digit.*', until=5, unit='batch'): they learn from now on",
-        "epoch 3, batch 1: Freeze('body.*', until=2, unit='epoch'): they learn from now on",
-    ]
-
-
-def test_a_fit_that_stops_early_says_so_and_leaves_nothing_frozen(caplog: pytest.LogCaptureFixture) -> None:
-    net, stop = two_heads(), handler("Stop", batch_end=lambda estimator: estimator.state.step == 2)
-    estimator = fit(make(net), stop, Freeze("body.*", until=2))
-    assert "Freeze('body.*', until=2, unit='epoch'): the fit ended before they learnt" in caplog.text
+    net = two_heads()
+    estimator = fit(make(net), *handlers, **limits)
+    assert [line for line in caplog.messages if "Freeze" in line] == lines
     before = snapshot(net)
     fit(estimator, epochs=1)
     assert changed(net, before) == set(before)
 
 
-@pytest.mark.parametrize("how", [{"until": 3}, {"until": 5, "unit": "batch"}], ids=str)
-def test_a_fit_that_is_too_short_says_so_at_once(
-    how: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    """It may be resumed."""
-    limits = {"epochs": 3} if "unit" not in how else {"epochs": None, "batches": 4}
-    fit(make(), Freeze("body.*", **how), **limits)
-    assert (
-        f"{Freeze('body.*', **how)}: the fit ends after {3 + ('unit' in how)}, before they learn"
-        in caplog.text
-    )
-
-
 def test_counts_begin_with_each_fit() -> None:
     net = two_heads()
-    estimator, freeze = fit(make(net), epochs=2), Freeze("body.*", until=1)
+    estimator, frozen = fit(make(net), epochs=2), Freeze("body.*", until=1)
     before = snapshot(net)
-    fit(estimator, freeze, handler("Stop", epoch_end=lambda estimator: True), epochs=2)
+    fit(estimator, frozen, handler("Stop", epoch_end=lambda estimator: True), epochs=2)
     assert changed(net, before) == {name for name in before if not name.startswith("body")}
+    other = Freeze("body.*", until=1)
+    other.load_state_dict(frozen.state_dict())
+    assert other.state_dict() == {"first": 2}
 
 
 FAULTS: dict[str, tuple[Any, Any, Any, str]] = {
@@ -191,13 +168,9 @@ def test_mistakes_are_refused(handlers: Any, options: dict[str, Any], error: Any
     assert {parameter.grad_req for parameter in estimator.parameters.values()} == {"write"}
 
 
-def test_what_frozen_names_cannot_be_unfrozen() -> None:
-    estimator = make(frozen=["body.*"])
+def test_what_frozen_names_cannot_be_unfrozen_and_arguments_are_checked() -> None:
     with pytest.raises(TrainerError, match='unfreeze: frozen= has taken "body.bias", "body.weight"'):
-        estimator.unfreeze(".*")
-
-
-def test_arguments_are_checked() -> None:
+        make(frozen=["body.*"]).unfreeze(".*")
     with pytest.raises(ValueError, match="until is 0; valid is a whole number of at least 1"):
         Freeze("body.*", until=0)
     with pytest.raises(ValueError, match='unit is \'batches\' .*"epoch" or "batch"'):
@@ -220,9 +193,7 @@ def test_what_frozen_names_has_gradients_outside_of_fits_only(hybrid: bool) -> N
 def test_a_bias_learns_beside_a_frozen_weight() -> None:
     """On CPUs, MXNet computes its gradient only in a net that is traced."""
     by_name, frozen, plain = (twins(two_heads, BATCHES[0][0])[0] for _ in range(3))
-    for net in (frozen, plain):
-        for own, other in zip(net.collect_params().values(), by_name.collect_params().values()):
-            own.set_data(other.data())
+    copy_parameters(by_name, frozen)
     fit(make(by_name, frozen=["body.weight"]), epochs=1)
     estimator = make(hybridized(frozen))
     estimator.freeze("body.weight")

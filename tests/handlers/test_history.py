@@ -25,14 +25,11 @@ def history() -> History:
     return made
 
 
-def test_rows(history: History) -> None:
+def test_rows_of_one_value_a_figure(history: History) -> None:
     assert dict(history) == {"train_loss": [2.0, 1.0], "lr": [1e-05, NAN], "val_loss": [NAN, 1.5]}
     assert (history.epochs, len(history)) == (2, 3)
     assert history.last == {"train_loss": 1.0, "lr": NAN, "val_loss": 1.5}
     assert repr(history) == "History(2 epochs: train_loss, lr, val_loss)"
-
-
-def test_recording(history: History) -> None:
     history.record({"val_loss": np.float32(0.5)})  # again
     assert history["val_loss"] == [NAN, 0.5] and type(history["val_loss"][1]) is float
     history["train_loss"].clear()  # a copy
@@ -47,29 +44,19 @@ def test_an_unknown_figure_names_the_nearest(history: History) -> None:
     assert caught.value.args == (
         'no figure "val_los" (did you mean "val_loss"?); there are "train_loss", "lr", "val_loss"',
     )
-    assert "val_los" not in history
-    assert history.get("val_los") is None
-
-
-def test_figures_of_different_lengths_are_an_error() -> None:
+    assert "val_los" not in history and history.get("val_los") is None
     with pytest.raises(ValueError, match=r"one value per epoch.*\{'a': 1, 'b': 2\}"):
         History({"a": [1.0], "b": [1.0, 2.0]})
 
 
 def test_json_and_back(history: History, tmp_path: Path) -> None:
     history.record({"train_loss": math.inf, "val_loss": -math.inf})
-    text = history.to_json()
-    assert json.loads(text, parse_constant=pytest.fail) == {
-        "train_loss": [2.0, "Infinity"],
-        "lr": [1e-05, None],
-        "val_loss": [None, "-Infinity"],
-    }
-    assert History.from_json(text) == history
-
     path = tmp_path / "runs" / "history.json"
-    assert history.to_json(path) == text
-    assert History.from_json(path) == History.from_json(str(path)) == history
-    assert History.from_json(path).epochs == 2
+    text = history.to_json(path)
+    figures = {"train_loss": [2.0, "Infinity"], "lr": [1e-05, None], "val_loss": [None, "-Infinity"]}
+    assert json.loads(text, parse_constant=pytest.fail) == figures
+    for source in (text, path, str(path)):
+        assert History.from_json(source) == history and History.from_json(source).epochs == 2
 
 
 @pytest.mark.parametrize(
@@ -82,28 +69,16 @@ def test_other_text_is_an_error(text: str, tmp_path: Path) -> None:
         History.from_json(path)
 
 
-def test_frame(history: History) -> None:
+def test_a_frame_or_what_to_install(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas")
     frame = history.to_frame()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == ["train_loss", "lr", "val_loss"]
     assert (frame.index.name, list(frame.index)) == ("epoch", [1, 2])
     assert frame.loc[2, "val_loss"] == 1.5
-
-
-def test_without_pandas_the_error_says_what_to_install(history, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
         history.to_frame()
-
-
-def test_table(history: History) -> None:
-    assert history.table().splitlines() == [
-        "epoch  train_loss         lr  val_loss",
-        "-----  ----------  ---------  --------",
-        "    1      2.0000  1.000e-05         -",
-        "    2      1.0000          -    1.5000",
-    ]
 
 
 @pytest.mark.parametrize(("width", "blocks"), [(None, 1), (38, 1), (37, 2), (1, 3)])
@@ -112,17 +87,25 @@ def test_a_table_of_limited_width(history: History, width: int | None, blocks: i
     assert len(parts) == blocks
     assert all(part.startswith("epoch  ") and len(part.splitlines()) == 4 for part in parts)
     assert width in (None, 1) or max(map(len, history.table(width).splitlines())) <= width
+    assert history.table().splitlines() == [
+        "epoch  train_loss         lr  val_loss",
+        "-----  ----------  ---------  --------",
+        "    1      2.0000  1.000e-05         -",
+        "    2      1.0000          -    1.5000",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("arguments", "text"),
     [
-        (0, "0.0000"), (-1.5, "-1.5000"), (9999, "9999.0000"), (12345, "1.234e+04"),
-        (0.00012, "1.200e-04"), (NAN, "-"), (math.inf, "inf"),
+        ((0,), "0.0000"), ((-1.5,), "-1.5000"), ((9999,), "9999.0000"), ((12345,), "1.234e+04"),
+        ((0.00012,), "1.200e-04"), ((NAN,), "-"), ((math.inf,), "inf"), ((1.5, 0.25), "1.5000 ± 0.2500"),
+        ((1.5, NAN), "1.5000"), ((2e-5, 1e-6), "2.000e-05 ± 1.000e-06"), ((NAN, 1.0), "-"),
+        ((-1.25, 0.25, "+.1f"), "-1.2 ± 0.2"),
     ],
 )  # fmt: skip
-def test_figure_text(value: Any, text: str) -> None:
-    assert figure_text(value) == text
+def test_a_figure_with_or_without_its_spread(arguments: tuple[Any, ...], text: str) -> None:
+    assert figure_text(*arguments) == text
 
 
 def test_the_summary_shows_the_last_epoch_with_training_beside_validation():
@@ -179,17 +162,3 @@ def test_the_folders_of_seeds_are_in_their_order(tmp_path: Path) -> None:
         if name != "seed-11":  # which has not begun
             (tmp_path / name / "settings.json").touch()
     assert [folder.name for folder in seed_folders(tmp_path)] == ["seed-9", "seed-10"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ((1.5, 0.25), "1.5000 ± 0.2500"),
-        ((1.5, NAN), "1.5000"),
-        ((2e-5, 1e-6), "2.000e-05 ± 1.000e-06"),
-        ((NAN, 1.0), "-"),
-        ((-1.25, 0.25, "+.1f"), "-1.2 ± 0.2"),
-    ],
-)
-def test_a_figure_with_its_spread(arguments: tuple[Any, ...], text: str) -> None:
-    assert figure_text(*arguments) == text

@@ -21,20 +21,24 @@ import mxnet as mx  # isort: skip
 # Python 3.12 warns of every fork beside threads; MXNet has some, and knows what to do.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-OTHERS = (signal.SIGTERM, signal.SIGHUP)
+DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL,
+            signal.SIGHUP: signal.SIG_DFL}  # fmt: skip
 FIRST = "ending the fit; a second Ctrl-C or SIGTERM ends the run at once"
 
 
 @pytest.fixture(autouse=True)
 def untouched() -> Iterator[None]:
-    """Restore the signal handlers after each test."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1, *OTHERS)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in OTHERS:
-        signal.signal(number, signal.SIG_DFL)
+    """Start with the default signal handlers, and restore those of before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, *DEFAULTS)}
+    for number, handler in DEFAULTS.items():
+        signal.signal(number, handler)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def installed() -> dict[Any, Any]:
+    return {number: signal.getsignal(number) for number in DEFAULTS}
 
 
 def at(event: str, step: int, action: Callable[[Any], Any]) -> At:
@@ -45,13 +49,13 @@ def send(name: str) -> Callable[[Any], None]:
     return lambda estimator: os.kill(os.getpid(), signal.Signals[name])
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_the_running_batch_is_finished(run: Any, log: Any, name: str) -> None:
-    run.fit(InterruptHandler(), at("batch_begin", 4, send(name)), epochs=9)
-    assert run.state.step == 5
-    assert run.state.interrupted
-    assert run.state.stop_reason == name
-    assert log.messages == [f"{name}: {FIRST}"]
+@pytest.mark.parametrize("names", [["SIGINT"], ["SIGTERM"], ["SIGHUP", "SIGHUP"], ["SIGINT", "SIGHUP"]])
+def test_the_running_batch_is_finished(run: Any, log: Any, names: list[str]) -> None:
+    """A terminal that is closed may send two SIGHUP, and a further one ends nothing."""
+    run.fit(InterruptHandler(), *(at("batch_begin", 4, send(name)) for name in names), epochs=9)
+    assert run.state.step == 5 and run.state.interrupted and run.state.stop_reason == names[0]
+    assert log.messages[0] == f"{names[0]}: {FIRST}"
+    assert installed() == DEFAULTS
 
 
 @pytest.mark.parametrize("event", ["batch_end", "epoch_end", "train_end"])
@@ -65,29 +69,23 @@ def test_a_fit_that_ends_anyway_keeps_its_reason(run: Any, event: str) -> None:
     assert run.state.stop_reason == ("6 batches" if event == "batch_end" else "2 epochs")
 
 
-def test_a_second_fit_without_a_signal_is_not_interrupted_and_restores_the_handlers(run: Any) -> None:
-    seen: list[Any] = []
-    look = at("batch_end", 4, lambda _: seen.append(signal.getsignal(signal.SIGINT)))
-    handler = InterruptHandler()
+def test_a_second_fit_without_a_signal_is_not_interrupted(run: Any) -> None:
+    handler, seen = InterruptHandler(), list[Any]()
     run.fit(handler, at("epoch_end", 3, send("SIGINT")), epochs=2)
     assert run.state.step == 3 and run.state.stop_reason == "SIGINT"
-    run.fit(handler, look)
+    run.fit(handler, at("batch_end", 4, lambda _: seen.append(installed())))
     assert run.state.step == 6 and run.state.stop_reason is None
-    assert seen != [signal.default_int_handler]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert not set(seen[0].items()) & set(DEFAULTS.items()) and installed() == DEFAULTS
 
 
 @pytest.mark.parametrize("names", [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT")])
 def test_a_second_ctrl_c_ends_at_once(run: Any, names: tuple[str, str]) -> None:
-    first, second = names
     handler = InterruptHandler()
     with pytest.raises(KeyboardInterrupt):
-        run.fit(handler, at("batch_begin", 4, send(first)), at("batch_begin", 4, send(second)), epochs=9)
+        run.fit(handler, *(at("batch_begin", 4, send(name)) for name in names), epochs=9)
     handler.train_end(run)  # as in every real fit, however it ends
     assert run.state.step == 4  # the batch was not finished
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert installed() == DEFAULTS
 
 
 def in_child(action: Callable[[], Any]) -> int:
@@ -107,24 +105,14 @@ def test_a_second_sigterm_ends_the_process(run: Any) -> None:
     assert os.WTERMSIG(in_child(lambda: run.fit(InterruptHandler(), *twice, epochs=9))) == signal.SIGTERM
 
 
-@pytest.mark.parametrize("first", ["SIGHUP", "SIGINT"])
-def test_a_further_sighup_ends_nothing(run: Any, first: str) -> None:
-    """A terminal that is closed may send two."""
-    run.fit(InterruptHandler(), *(at("batch_begin", 4, send(name)) for name in (first, "SIGHUP")), epochs=9)
-    assert run.state.step == 5 and run.state.stop_reason == first
-
-
 @pytest.mark.parametrize(
     ("name", "theirs"), [("SIGHUP", signal.SIG_IGN), ("SIGTERM", lambda number, frame: None)]
 )
-def test_a_signal_that_is_handled_or_ignored_already_is_left_alone(
-    run: Any, log: Any, name: str, theirs: Any
-) -> None:
-    number = signal.Signals[name]
-    signal.signal(number, theirs)
+def test_a_signal_that_is_handled_or_ignored_already_is_left_alone(run, log, name, theirs) -> None:
+    signal.signal(signal.Signals[name], theirs)
     run.fit(InterruptHandler(), at("batch_begin", 1, send(name)))
     assert run.state.step == 3 and not log.messages
-    assert signal.getsignal(number) is theirs or signal.getsignal(number) == theirs
+    assert signal.getsignal(signal.Signals[name]) == theirs
 
 
 def test_only_the_given_signals_are_handled(run: Any) -> None:
@@ -155,27 +143,20 @@ def test_outside_the_main_thread_nothing_is_installed(run: Any) -> None:
     assert run.state.step == 3
 
 
-def test_a_worker_ignores_ctrl_c_and_ends_at_sigterm(run: Any) -> None:
-    """A loader's workers are forked during a fit and inherit the handler."""
+def test_a_worker_ignores_ctrl_c_and_ends_at_sigterm(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader's workers are forked during a fit, inherit the handler, and are not the fit's process."""
     ended: list[int] = []
 
     def fork(estimator: Any) -> None:
         ended[:] = [in_child(lambda name=name: send(name)(estimator)) for name in ("SIGINT", "SIGTERM")]
-
-    run.fit(InterruptHandler(), at("batch_begin", 1, fork))
-    assert (os.WEXITSTATUS(ended[0]), os.WTERMSIG(ended[1])) == (7, signal.SIGTERM)
-    assert run.state.step == 3
-
-
-def test_a_worker_is_not_the_process_of_the_fit(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(estimator: Any) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(os, "getpid", lambda: -1)
             signal.raise_signal(signal.SIGINT)
             threading.Event().wait(0)
 
-    run.fit(InterruptHandler(), at("batch_begin", 1, elsewhere))
-    assert not run.state.interrupted
+    run.fit(InterruptHandler(), at("batch_begin", 1, fork))
+    assert (os.WEXITSTATUS(ended[0]), os.WTERMSIG(ended[1])) == (7, signal.SIGTERM)
+    assert run.state.step == 3 and not run.state.interrupted
 
 
 def test_an_interrupted_fit_saves_a_checkpoint_and_its_epoch_counts_once(tmp_path: Path, log: Any) -> None:

@@ -66,22 +66,14 @@ def test_the_settings_are_what_was_declared_and_the_users(run: Any) -> None:
     }  # fmt: skip
 
 
-def test_an_object_may_have_some_of_the_methods(run: Any) -> None:
-    seen: list[Any] = []
-    logger = SimpleNamespace(log_figures=lambda figures, step, epoch: seen.append((figures, epoch)))
-    run.fit(LogTo(logger), MetricHandler(), epochs=2)
-    assert seen == [({"train_loss": 1 / 3, "lr": 0.001}, 1), ({"train_loss": 1 / 6, "lr": 0.001}, 2)]
-
-
 @pytest.mark.parametrize("method", ["log_settings", "log_figures", "log_picture", "log_file", "close"])
 def test_a_logger_that_fails_is_one_warning_a_fit(run: Any, log: Any, method: str) -> None:
     logger = Recorder(method)
     handler = LogTo(logger, every=1, pictures=lambda estimator: {"a": new_figure(1, 1)}, files=["log"])
     for fits in (1, 2):
         run.fit(handler, MetricHandler(), epochs=3)
-        assert (
-            len(run.history["train_loss"]) == 3 and len(logger.of(method)) == (1 + (method == "close")) * fits
-        )
+        assert len(run.history["train_loss"]) == 3
+        assert len(logger.of(method)) == (1 + (method == "close")) * fits
     start = f"Recorder: {method} failed (ConnectionError: no route to host)"
     assert log.messages == [f"{start}; training continues, and nothing more is logged there"] * 2
     assert logger.calls[-1] == ("close",)
@@ -114,21 +106,15 @@ ONLY_FIGURES, VALID = SimpleNamespace(log_figures=nothing), "; valid is an objec
     [
         (Recorder, {}, "which cannot log"),  # a class
         (SimpleNamespace(close=nothing), {}, "which cannot log" + VALID),
-        (
-            SimpleNamespace(log_figure=nothing),
-            {},
-            'which cannot log; it has "log_figure" (did you mean "log_figures"?)' + VALID,
-        ),
+        (SimpleNamespace(log_figure=nothing), {},
+         'which cannot log; it has "log_figure" (did you mean "log_figures"?)' + VALID),
+        (ONLY_FIGURES, {"settings": {"a": 1}, "pictures": nothing},
+         'which lacks "log_settings", "log_picture", which "settings", "pictures" needs' + VALID),
         (ONLY_FIGURES, {"files": ["a"]}, 'which lacks "log_file", which "files" needs' + VALID),
-        (
-            ONLY_FIGURES,
-            {"settings": {"a": 1}, "pictures": nothing},
-            'which lacks "log_settings", "log_picture", which "settings", "pictures" needs' + VALID,
-        ),
         (SimpleNamespace(log_settings=nothing), {"every": 1}, 'lacks "log_figures", which "every" needs'),
         (ONLY_FIGURES, {"files": "log"}, "files is 'log'; valid is"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_log_is_refused(logger: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         LogTo(logger, **arguments)
@@ -136,12 +122,14 @@ def test_what_cannot_log_is_refused(logger: Any, arguments: dict[str, Any], mess
 
 
 def test_a_resumed_run_goes_on_with_the_right_epochs(tmp_path: Path) -> None:
+    """Also with an object that has only some of the methods."""
     data = [(np.ones((4, 3), "float32"), np.zeros(4, "float32"))] * 3
     logged = []
     for epochs in (2, 4):
-        logger = Recorder()
+        steps: list[tuple[int, int]] = []
+        logger = SimpleNamespace(log_figures=lambda *arguments, steps=steps: steps.append(arguments[1:]))
         handlers = [LogTo(logger), CheckpointHandler(tmp_path, every=1, seed=1), ProgressBar(enabled=False)]
         estimator = MultiEstimator(gluon.nn.Dense(2), gluon.loss.SoftmaxCrossEntropyLoss())
         estimator.fit(data, epochs=epochs, event_handlers=handlers, resume=tmp_path)
-        logged.append([(step, epoch) for _, step, epoch in logger.of("log_figures")])
+        logged.append(steps)
     assert logged == [[(3, 1), (6, 2)], [(9, 3), (12, 4)]]

@@ -10,22 +10,19 @@ from typing import Any
 import pytest
 from tqdm.auto import tqdm
 
-from multifit.handlers import (
-    LogFile,
-    LoggingHandler,
-    MetricHandler,
-    ProgressBar,
-    StoppingHandler,
-    ValidationHandler,
-    printing,
-)
+from multifit.handlers import LogFile, LoggingHandler, MetricHandler, ProgressBar  # isort: skip
+from multifit.handlers import StoppingHandler, ValidationHandler, printing  # isort: skip
 from multifit.handlers.printing import key_figures
-from multifit.handlers.state import RunState
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
 
 from .conftest import At, spec_of_two_tasks
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture(autouse=True)
@@ -48,24 +45,35 @@ def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
     assert run.read == [("train", 3), ("train", 6)]  # by MetricHandler: logging reads nothing
 
 
+def figures_of_tasks(state: Any) -> dict[str, float]:
+    return {f"train_{name}": 0.5 for name in ("loss", "digit", "size", "size.far", "accuracy")}
+
+
 @pytest.mark.parametrize(
-    ("figures", "shown"),
+    ("figures", "logged", "drawn"),
     [
-        (None, "train_loss 0.5000  train_accuracy 0.5000  train_size 0.5000  lr 0.0010"),
-        (["train_size.*", "lr"], "train_size 0.5000  train_size.far 0.5000  lr 0.0010"),
-        ((), ""),
+        (None, "train_loss 0.5000  train_accuracy 0.5000  train_size 0.5000  lr 0.0010",
+         "loss 0.5000  accuracy 0.5000  size 0.5000]"),
+        (["train_size.*", "lr"], "train_size 0.5000  train_size.far 0.5000  lr 0.0010", "size.far"),
+        ((), "", ""),
     ],
-)
-def test_figures_can_be_chosen(run: Any, clock: Any, lines: Any, figures: Any, shown: str) -> None:
-    names = ["loss", "digit", "size", "size.far", "accuracy"]
-    run.train = lambda state: {f"train_{name}": 0.5 for name in names}
-    run.fit(LoggingHandler(clock=clock, figures=figures), MetricHandler())
-    assert lines()[1] == f"epoch 1      3.00 s         8 samples/s  {shown}".rstrip()
+)  # fmt: skip
+def test_figures_can_be_chosen(run, clock, lines, monkeypatch, figures, logged, drawn) -> None:
+    """Of a line in the log, and of a bar for training; another one is that of the validation."""
+    monkeypatch.setenv("COLUMNS", "130")
+    run.train, run.max_epoch, stream = figures_of_tasks, 2, Terminal()
+    bar = ProgressBar(stream, refresh=0, clock=clock, figures=figures)
+    logging_handler = LoggingHandler(clock=clock, figures=figures)
+    run.fit(bar, logging_handler, MetricHandler(), ValidationHandler("data", epoch_period=2), epochs=2)
+    assert lines()[1] == f"epoch 1/2      3.00 s         8 samples/s  {logged}".rstrip()
+    text = stream.getvalue()
+    for part in ("epoch 1/2:   0%", "epoch 2/2: 100%", "3/3", "evaluate: 100%", "2/2", drawn):
+        assert part in text
+    assert text.split("\r")[-2].strip() == ""  # bars disappear when they are done
+    assert not tqdm._instances
 
 
-def test_a_pattern_without_a_figure_is_a_warning(
-    run: Any, clock: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_pattern_without_a_figure_is_a_warning(run, clock, caplog) -> None:
     run.fit(LoggingHandler(clock=clock, figures=["train_lss", ".*_loss"]), MetricHandler())
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     for fact in ('no figure "train_lss"', 'did you mean "train_loss"?', '"train_loss", "lr"'):
@@ -81,17 +89,19 @@ def test_a_second_fit_continues_counting_epochs(run: Any, clock: Any, lines: Any
     assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data is exhausted"
 
 
-def test_a_fit_that_fails_tells_what_it_did(run: Any, clock: Any, lines: Any) -> None:
+def test_a_fit_that_fails_tells_what_it_did_and_the_next_one_closes_its_bars(run, clock, lines) -> None:
     def refuse(estimator: Any) -> None:
         raise KeyboardInterrupt
 
-    handler = LoggingHandler(clock=clock)
+    log, bar = LoggingHandler(clock=clock), ProgressBar(Terminal(), clock=clock)
     with pytest.raises(KeyboardInterrupt):
-        run.fit(handler, At("batch_end", refuse, 4), epochs=2)
-    run.events.emit("train_end")
+        run.fit(log, bar, At("batch_end", refuse, 4), epochs=2)
+    assert len(tqdm._instances) == 1
+    log.train_end(run)
     assert lines()[-1] == "trained 1 epoch, 32 samples, in 4.00 s; stopped: the data is exhausted"
-    run.fit(handler, epochs=0)
+    run.fit(log, bar, epochs=0)
     assert lines()[-1] == "trained 0 epochs, 0 samples, in 0.00 s; stopped: the data is exhausted"
+    assert not tqdm._instances
 
 
 def test_messages_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
@@ -110,11 +120,12 @@ def test_messages_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
 @pytest.mark.parametrize(
     ("limits", "goal"), [((None, None), "without a limit"), ((3, 7), "for 3 epochs or 7 batches")]
 )
-def test_the_first_message_names_all_limits(run: Any, clock: Any, lines: Any, limits: Any, goal: str) -> None:
-    run.max_epoch, run.max_batch = limits
-    run.fit(LoggingHandler(3, clock=clock), known=False)
+def test_all_limits_are_named_and_batches_of_an_unknown_number_counted(run, clock, lines, limits, goal):
+    (run.max_epoch, run.max_batch), stream = limits, Terminal()
+    run.fit(LoggingHandler(3, clock=clock), ProgressBar(stream, refresh=0, clock=clock), known=False)
     assert lines()[0] == f"training {goal}: lr 0.0010"
     assert lines()[1].startswith("epoch 1") and "batch 3         8 samples/s  train_loss 0.3333" in lines()[1]
+    assert "3 batches" in stream.getvalue() and "\n" not in stream.getvalue()
 
 
 def test_an_evaluation_outside_a_fit_is_logged(run: Any, clock: Any, lines: Any) -> None:
@@ -125,43 +136,22 @@ def test_an_evaluation_outside_a_fit_is_logged(run: Any, clock: Any, lines: Any)
     run.evaluate("data", event_handlers=LoggingHandler(clock=lambda: 0.0))  # it does not advance
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_bar_for_training_and_one_for_validation(run: Any, clock: Any, monkeypatch: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "130")
-    run.train = lambda state: {f"train_{n}": 0.5 for n in ("loss", "digit", "size", "size.far", "accuracy")}
-    run.max_epoch = 2
-    for figures, shown in (
-        (None, "loss 0.5000  accuracy 0.5000  size 0.5000]"),
-        ("train_size.*", "size.far"),
-    ):
-        run.state, stream = RunState(), Terminal()
-        bar = ProgressBar(stream, refresh=0, clock=clock, figures=figures)
-        run.fit(bar, ValidationHandler("data"), epochs=2)
-        text = stream.getvalue()
-        for part in ("epoch 1/2:   0%", "epoch 2/2: 100%", "3/3", "evaluate: 100%", "2/2", shown):
-            assert part in text
-        assert text.split("\r")[-2].strip() == ""  # bars disappear when they are done
-        assert not tqdm._instances
-
-
-@pytest.mark.parametrize(("refresh", "steps"), [(0, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (100, [])])
-def test_figures_are_read_at_most_once_per_refresh(
-    run: Any, clock: Any, refresh: float, steps: list[int]
-) -> None:
+# With a refresh of 3 s, seconds 3 | 4 5 | 8 | 10 | 13 | 15: an evaluation takes two seconds, and has a bar
+@pytest.mark.parametrize(
+    ("refresh", "handlers", "read"),
+    [
+        (0, [], [("train", step) for step in (1, 2, 3, 4, 5, 6, 7, 8, 9)]),
+        (2, [], [("train", step) for step in (2, 4, 6, 8)]),
+        (100, [], []),
+        (3, [ValidationHandler("data")],
+         [("train", 3), ("train", 4), ("evaluate", 6), ("train", 8), ("evaluate", 9)]),
+    ],
+)  # fmt: skip
+def test_all_bars_share_the_refresh(run: Any, clock: Any, refresh: float, handlers: Any, read: Any) -> None:
     stream = Terminal()
-    run.fit(ProgressBar(stream, refresh=refresh, clock=clock), epochs=2)
-    assert run.read == [("train", step) for step in steps]
-    assert stream.getvalue().count("loss") >= len(steps)
-
-
-def test_all_bars_share_the_refresh(run: Any, clock: Any) -> None:
-    run.fit(ProgressBar(Terminal(), refresh=3, clock=clock), ValidationHandler("data"), epochs=3)
-    # Seconds 3 | 4 5 | 8 | 10 | 13 | 15: the clock goes on in the evaluations, two seconds each.
-    assert run.read == [("train", 3), ("train", 4), ("evaluate", 6), ("train", 8), ("evaluate", 9)]
+    run.fit(ProgressBar(stream, refresh=refresh, clock=clock), *handlers, epochs=3)
+    assert run.read == read
+    assert stream.getvalue().count("loss") >= len(read)
 
 
 def test_a_slow_reading_is_not_followed_by_another(run: Any, clock: Any) -> None:
@@ -186,9 +176,7 @@ def test_a_slow_reading_is_not_followed_by_another(run: Any, clock: Any) -> None
     ],
     ids=["terminal", "file", "notebook", "enabled", "disabled", "closed"],
 )
-def test_where_bars_are_drawn(
-    run: Any, monkeypatch: pytest.MonkeyPatch, kind: Any, enabled: bool | None, notebook: bool, drawn: bool
-) -> None:
+def test_where_bars_are_drawn(run, monkeypatch, kind, enabled, notebook, drawn) -> None:
     """Stderr is looked up when a bar is opened; figures that nobody sees are not read."""
     if notebook:
         monkeypatch.setattr(printing, "tqdm_notebook", tqdm)
@@ -200,31 +188,7 @@ def test_where_bars_are_drawn(
         assert ("epoch 1" in stream.getvalue()) is bool(run.read) is drawn
 
 
-def test_without_a_length_the_bar_counts(run: Any, clock: Any) -> None:
-    stream = Terminal()
-    run.fit(ProgressBar(stream, refresh=0, clock=clock), known=False)
-    assert "3 batches" in stream.getvalue() and "\n" not in stream.getvalue()
-
-
-def test_bars_left_open_by_an_aborted_fit_are_closed(run: Any, clock: Any) -> None:
-    def abort(estimator: Any) -> None:
-        raise KeyboardInterrupt
-
-    bar = ProgressBar(Terminal(), clock=clock)
-    with pytest.raises(KeyboardInterrupt):
-        run.fit(bar, At("batch_end", abort))
-    assert len(tqdm._instances) == 1
-    run.fit(bar, epochs=0)
-    assert not tqdm._instances
-
-
-def lines_of(path: Path) -> list[str]:
-    return path.read_text("utf-8").splitlines()
-
-
-def test_it_has_all_messages_of_the_fit_with_time_stamps(
-    run: Any, clock: Any, tmp_path: Path, lines: Any
-) -> None:
+def test_it_has_all_messages_of_the_fit_with_time_stamps(run, clock, tmp_path, lines) -> None:
     path, handlers = tmp_path / "runs" / "x" / "log.txt", list(run.logger.handlers)
     run.logger.info("before")
     with LogFile(path).around_fit(run):
@@ -232,8 +196,9 @@ def test_it_has_all_messages_of_the_fit_with_time_stamps(
         run.logger.info("Größe: %d", 5)
     run.logger.info("after")
     assert len(lines()) == 7 and lines()[-2] == "Größe: 5"
-    assert all(re.match(STAMP + "INFO    ", line) for line in lines_of(path))
-    assert [re.sub(STAMP + "INFO    ", "", line) for line in lines_of(path)] == lines()[1:-1]
+    written = path.read_text("utf-8").splitlines()
+    assert all(re.match(STAMP + "INFO    ", line) for line in written)
+    assert [re.sub(STAMP + "INFO    ", "", line) for line in written] == lines()[1:-1]
     assert run.logger.handlers == handlers
 
 
@@ -243,7 +208,7 @@ def test_a_second_fit_appends_to_the_file_which_an_error_closes(run: Any, tmp_pa
         with pytest.raises(KeyboardInterrupt), log.around_fit(run):
             run.logger.info("fit %d", fit)
             raise KeyboardInterrupt
-    assert [line[-5:] for line in lines_of(tmp_path / "log.txt")] == ["fit 0", "fit 1"]
+    assert [line[-5:] for line in (tmp_path / "log.txt").read_text().splitlines()] == ["fit 0", "fit 1"]
     assert run.logger.handlers == handlers
 
 

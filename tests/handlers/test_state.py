@@ -9,15 +9,11 @@ from tests.common.ranks import run_ranks
 
 
 @pytest.mark.parametrize("first", ["val_loss rises", ""])
-def test_the_first_reason_to_stop_counts(first: str) -> None:
-    state = RunState()
+def test_the_first_reason_to_stop_counts_until_the_next_fit(first: str) -> None:
+    state = RunState(epoch=19, batch=3, step=80, samples=640, interrupted=True)
     state.stop(first)
     state.stop("20 epochs")
     assert state.stopped and state.stop_reason == first
-
-
-def test_a_second_fit_goes_on_counting_and_is_not_stopped() -> None:
-    state = RunState(epoch=19, batch=3, step=80, samples=640, stop_reason="20 epochs", interrupted=True)
     state.start()
     assert state == RunState(epoch=19, batch=3, step=80, samples=640)
 

@@ -14,51 +14,50 @@ from multifit.handlers.triggers import Every
 
 
 class Recorder:
-    """Writes down what it is called for."""
+    """Writes down at which epoch or step it is called."""
 
     priority = 7
     monitor = "val_loss"
     mode = "min"
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
+        self.calls: dict[str, list[int]] = {}
+
+    def note(self, event: str, where: int) -> None:
+        self.calls.setdefault(event, []).append(where)
 
     def train_begin(self, estimator: Any) -> None:
-        self.calls.append(("train_begin", 0))
+        self.note("train_begin", 0)
 
     def epoch_begin(self, estimator: Any, **arguments: Any) -> None:
-        self.calls.append(("epoch_begin", estimator.state.epoch))
+        self.note("epoch_begin", estimator.state.epoch)
 
     def batch_begin(self, estimator: Any, **arguments: Any) -> None:
-        self.calls.append(("batch_begin", estimator.state.step))
+        self.note("batch_begin", estimator.state.step)
 
     def batch_end(self, estimator: Any, *, batch: Any) -> str:
-        self.calls.append(("batch_end", estimator.state.step))
+        self.note("batch_end", estimator.state.step)
         return batch
 
     def epoch_end(self, estimator: Any, **arguments: Any) -> bool:
-        self.calls.append(("epoch_end", estimator.state.epoch))
+        self.note("epoch_end", estimator.state.epoch)
         return True
 
 
-def run(handler: Any, epochs: int, batches: int, state: RunState | None = None) -> RunState:
-    """Call the handler as the loop does."""
-    state = state or RunState()
+def run(handler: Any, fits: list[int], batches: int) -> None:
+    """Call the handler as the loop does, in fits of these numbers of epochs."""
+    state = RunState()
     estimator = SimpleNamespace(state=state)
-    handler.train_begin(estimator)
-    for _ in range(epochs):
-        handler.epoch_begin(estimator)
-        for _ in range(batches):
-            handler.batch_begin(estimator, batch="b")
-            state.step += 1
-            handler.batch_end(estimator, batch="b")
-        handler.epoch_end(estimator)
-        state.epoch += 1
-    return state
-
-
-def called(recorder: Recorder, event: str) -> list[int]:
-    return [where for name, where in recorder.calls if name == event]
+    for epochs in fits:
+        handler.train_begin(estimator)
+        for _ in range(epochs):
+            handler.epoch_begin(estimator)
+            for _ in range(batches):
+                handler.batch_begin(estimator, batch="b")
+                state.step += 1
+                handler.batch_end(estimator, batch="b")
+            handler.epoch_end(estimator)
+            state.epoch += 1
 
 
 @pytest.mark.parametrize(
@@ -69,28 +68,37 @@ def test_fires(n: int, skip: int, expected: list[int]) -> None:
     assert [count for count in range(1, 10) if trigger.fires(count)] == expected
 
 
-def test_epochs_are_filtered_and_other_events_passed_on() -> None:
+ALL = list(range(8))
+# The fits, batches of an epoch, and what is called: other events are passed on.
+GATED: dict[str, tuple[Any, list[int], int, dict[str, list[int]]]] = {
+    "epochs": (
+        lambda recorder: Every(2, "epoch", recorder), [4], 2,
+        {"train_begin": [0], "epoch_begin": [1, 3], "epoch_end": [1, 3], "batch_begin": ALL,
+         "batch_end": [step + 1 for step in ALL]},
+    ),
+    "batches across epochs": (  # before the 4th and 7th batch was trained
+        lambda recorder: Every(3, "batch", recorder, skip=1), [2], 4,
+        {"train_begin": [0], "epoch_begin": [0, 1], "epoch_end": [0, 1], "batch_begin": [3, 6],
+         "batch_end": [4, 7]},
+    ),
+    "a second fit": (
+        lambda recorder: Every(5, "epoch", recorder), [3, 3], 1,
+        {"train_begin": [0, 0], "epoch_begin": [4], "epoch_end": [4], "batch_begin": ALL[:6],
+         "batch_end": [step + 1 for step in ALL[:6]]},
+    ),
+    "nested": (
+        lambda recorder: Every(2, "epoch", Every(3, "batch", recorder)), [2], 3,
+        {"train_begin": [0], "epoch_begin": [1], "epoch_end": [1], "batch_begin": [2, 5],
+         "batch_end": [3, 6]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrap", "fits", "batches", "calls"), GATED.values(), ids=GATED)
+def test_a_handler_is_called_when_it_is_due(wrap: Any, fits: Any, batches: int, calls: Any) -> None:
     recorder = Recorder()
-    run(Every(2, "epoch", recorder), epochs=4, batches=2)
-    assert called(recorder, "epoch_begin") == called(recorder, "epoch_end") == [1, 3]
-    assert called(recorder, "batch_end") == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert called(recorder, "train_begin") == [0]
-
-
-def test_batches_are_filtered_across_epochs() -> None:
-    recorder = Recorder()
-    run(Every(3, "batch", recorder, skip=1), epochs=2, batches=4)
-    assert called(recorder, "batch_begin") == [3, 6]  # before the 4th and 7th batch was trained
-    assert called(recorder, "batch_end") == [4, 7]
-    assert called(recorder, "epoch_end") == [0, 1]
-
-
-def test_counting_continues_in_a_second_fit() -> None:
-    recorder = Recorder()
-    state = run(Every(5, "epoch", recorder), epochs=3, batches=1)
-    assert called(recorder, "epoch_end") == []
-    run(Every(5, "epoch", recorder), epochs=3, batches=1, state=state)
-    assert called(recorder, "epoch_end") == [4]
+    run(wrap(recorder), fits, batches)
+    assert recorder.calls == calls
 
 
 @pytest.mark.parametrize("unit", ["epoch", "batch"])
@@ -117,25 +125,14 @@ def test_a_method_that_a_subclass_leaves_out_stays_out(name: str) -> None:
     assert not implements(Every(2, "batch", handler), name)
 
 
-def test_attributes_are_the_handlers() -> None:
-    gated = Every(2, "epoch", Recorder())
+@pytest.mark.parametrize(
+    "duplicate",
+    [lambda each: each, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))],
+    ids=["itself", "copy", "pickle"],
+)
+def test_attributes_are_the_handlers_also_of_a_copy(duplicate: Any) -> None:
+    gated = duplicate(Every(2, "batch", Recorder(), skip=3))
     assert (gated.priority, gated.monitor, gated.mode) == (7, "val_loss", "min")
     with pytest.raises(AttributeError, match="evaluate_end"):
         _ = gated.evaluate_end
-    assert repr(Every(2, "batch", Recorder(), skip=3)) == 'Every(2, "batch", Recorder, skip=3)'
-    assert repr(Every(5)) == 'Every(5, "epoch")'
-
-
-def test_every_can_be_nested() -> None:
-    recorder = Recorder()
-    run(Every(2, "epoch", Every(3, "batch", recorder)), epochs=2, batches=3)
-    assert called(recorder, "epoch_end") == [1]
-    assert called(recorder, "batch_end") == [3, 6]
-
-
-@pytest.mark.parametrize(
-    "duplicate", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))], ids=["copy", "pickle"]
-)
-def test_it_can_be_copied(duplicate: Any) -> None:
-    twin = duplicate(Every(2, "epoch", Recorder()))
-    assert isinstance(twin, Every) and (twin.n, twin.monitor) == (2, "val_loss")
+    assert repr(gated) == 'Every(2, "batch", Recorder, skip=3)' and repr(Every(5)) == 'Every(5, "epoch")'

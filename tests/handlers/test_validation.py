@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from multifit.handlers import ValidationHandler
+from tests.common.handlers import handler
 
 
 @pytest.mark.parametrize(
@@ -20,37 +21,25 @@ from multifit.handlers import ValidationHandler
         ({"epoch_period": 2, "batch_period": 4}, [4, 6, 8, 12]),  # at 12 both are due: once
     ],
 )
-def test_when_it_evaluates(run: Any, arguments: dict[str, Any], steps: list[int]) -> None:
-    run.fit(ValidationHandler("data", **arguments), epochs=5)
+def test_when_it_evaluates_also_in_a_second_fit(
+    run: Any, arguments: dict[str, Any], steps: list[int]
+) -> None:
+    validation = ValidationHandler("data", **arguments)
+    run.fit(validation, epochs=2)
+    run.fit(validation, epochs=3)
     assert run.evaluated == [("data", step) for step in steps]
 
 
-def test_the_figures_are_in_the_history(run: Any) -> None:
-    history = run.fit(ValidationHandler("data", epoch_period=2), epochs=3)
-    assert history["val_loss"] == [math.nan, 2 / 6, math.nan]
-
-
-def test_counting_continues_in_a_second_fit(run: Any) -> None:
-    handler = ValidationHandler("data", epoch_period=2, skip=1)
-    run.fit(handler, epochs=2)
-    run.fit(handler, epochs=2)
-    assert run.evaluated == [("data", 9)]
+def test_the_figures_are_in_the_history_and_its_own_handlers_get_them(run: Any) -> None:
+    calls: list[Any] = []
+    listener = handler(evaluate_end=lambda estimator, figures: calls.append(figures))
+    history = run.fit(ValidationHandler("data", epoch_period=2, event_handlers=[listener]), epochs=3)
+    assert history["val_loss"] == [math.nan, 2 / 6, math.nan] and calls == [{"loss": 2 / 6}]
 
 
 def test_a_run_that_was_reset_is_evaluated_again(run: Any) -> None:
-    handler = ValidationHandler("data")
-    run.fit(handler)
+    validation = ValidationHandler("data")
+    run.fit(validation)
     run.state.epoch = run.state.step = 0
-    run.fit(handler)
+    run.fit(validation)
     assert run.evaluated == [("data", 3), ("data", 3)]
-
-
-def test_handlers_for_the_evaluation_only(run: Any) -> None:
-    calls = []
-
-    class Listener:
-        def evaluate_end(self, estimator: Any, figures: dict[str, float]) -> None:
-            calls.append(figures)
-
-    run.fit(ValidationHandler("data", event_handlers=[Listener()]))
-    assert calls == [{"loss": 2 / 3}]

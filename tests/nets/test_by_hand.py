@@ -89,39 +89,6 @@ def test_an_autoencoders_label_is_its_input() -> None:
     )
 
 
-class Answering(nn.HybridBlock):
-    """A convolution for an image, a GRU for a question about it, and two heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.eye, self.light = (
-            sequential(nn.Conv2D(4, 3, activation="relu"), nn.GlobalAvgPool2D()),
-            nn.Dense(1),
-        )
-        self.word, self.ear = nn.Embedding(WORDS, 4), gluon.rnn.GRU(6, layout="NTC")
-        self.answer, self.light = nn.Dense(2), nn.Dense(1)
-
-    def hybrid_forward(self, F: Any, image: Any, question: Any) -> Any:
-        seen, heard = F.flatten(self.eye(image)), F.mean(self.ear(self.word(question)), axis=1)
-        return self.answer(F.concat(seen, heard, dim=1)), self.light(seen)
-
-
-def test_a_question_about_an_image_is_answered() -> None:
-    spec = TaskSpec(
-        inputs=["image", "question"], outputs=["answer", "light"], labels=["answer", "light"],
-        losses={"answer": CE, "light": LossSpec(L2, weight=0.1)},
-    )  # fmt: skip
-    batches = [
-        (real(SAMPLES, 1, 8, 8), words(SAMPLES, 3), words(SAMPLES) % 2, real(SAMPLES, 1)) for _ in range(4)
-    ]
-
-    def objective(net: Any, image: Any, question: Any, answer: Any, light: Any) -> Any:
-        outputs = net(image, question)
-        return CE(outputs[0], answer) + 0.1 * L2(outputs[1], light)
-
-    assert_trains_as_by_hand(Answering, spec, batches, objective, None, True, inputs=2)
-
-
 class Reader(nn.HybridBlock):
     """A bidirectional LSTM with a class for each column of a line of text, the blank included."""
 

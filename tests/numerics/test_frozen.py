@@ -1,27 +1,21 @@
-"""What handlers freeze and unfreeze within a fit: honoured at the next batch, as by hand, and resumed."""
+"""What is frozen and unfrozen within a fit or between fits: honoured at the next batch, and resumed."""
 
 import copy
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    MultiEstimator,
-    TrainerError,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, Every, MultiEstimator, TrainerError, TrainerSpec
 from multifit.balance import DWA, MGDA
 from tests.common.compare import assert_same_parameters, snapshot, twins
 from tests.common.data import digit_batches
-from tests.common.grids import ONE, TWO, pairwise
+from tests.common.grids import ONE, TWO, in_turn, pairwise
 from tests.common.hand_loop import ADAM, SILENT
-from tests.common.handlers import CutsPower, Freezes, PowerCut, freeze
+from tests.common.handlers import Freezes, freeze
 from tests.common.nets import hybridized
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.shared_nets import two_heads, two_losses
 from tests.common.specs import digit_spec
 
@@ -36,7 +30,7 @@ EPOCHS = 3
 PARTS = {"heads": "(digit|parity).*", "body": "body.*"}
 
 
-def by_hand(net: Any, trainers: list[Any], freezes: dict[int, str], every: int) -> None:
+def by_hand(net: Any, trainers: list[Any], freezes: dict[int, str], every: int = 1) -> None:
     samples = 0
     for step in range(EPOCHS * len(BATCHES)):
         if step in freezes:
@@ -54,24 +48,22 @@ def by_hand(net: Any, trainers: list[Any], freezes: dict[int, str], every: int) 
                 parameter.zero_grad()
 
 
-def selected(net: Any, pattern: str) -> list[Any]:
+def trainer(net: Any, pattern: str, options: Any = None) -> Any:
     named = net._collect_params_with_prefix()
-    return [parameter for name, parameter in named.items() if re.fullmatch(pattern, name)]
+    chosen = [parameter for name, parameter in named.items() if re.fullmatch(pattern, name)]
+    return gluon.Trainer(chosen, "adam", options or ADAM)
 
 
-@pairwise("declared", ["trainer", "several", "accumulate", "accumulate all"])
-def test_what_a_handler_freezes_and_unfreezes_is_trained_as_by_hand(
-    declared: str, devices: list, hybrid: bool
-) -> None:
+@in_turn("declared", ["trainer", "several", "accumulate", "accumulate all"])
+def test_what_a_handler_freezes_and_unfreezes_is_trained_as_by_hand(declared, devices, hybrid) -> None:
     hand, net = twins(two_heads, BATCHES[0][0])
     net.collect_params().reset_ctx(devices)
     every = 2 if declared.startswith("accumulate") else 1
     patterns = PARTS if declared == "several" else {"all": ".*"}
-    by_hand_trainers = [gluon.Trainer(selected(hand, each), "adam", ADAM) for each in patterns.values()]
-    by_hand(hand, by_hand_trainers, FREEZES, every)
+    by_hand(hand, [trainer(hand, each) for each in patterns.values()], FREEZES, every)
     options = {"every": 2, "accumulate": True} if declared == "accumulate" else {}
     trainers: dict[str, Any] = {
-        name: gluon.Trainer(selected(net, pattern), "adam", ADAM)
+        name: trainer(net, pattern)
         if declared in ("trainer", "accumulate all")
         else TrainerSpec(pattern, "adam", ADAM, **options)
         for name, pattern in patterns.items()
@@ -89,9 +81,39 @@ def test_a_block_of_static_shape_is_traced_again() -> None:
     """Its graph would go on writing gradients to the arrays of before."""
     hand, net = twins(two_heads, BATCHES[0][0])
     net.body.hybridize(static_alloc=True, static_shape=True)
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), "adam", ADAM)], FREEZES, every=1)
+    by_hand(hand, [trainer(hand, ".*")], FREEZES)
     estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "adam", ADAM))
     estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, Freezes(FREEZES)])
+    assert_same_parameters(net, hand)
+
+
+@pairwise("declared", ["a Trainer", "several"])
+def test_what_becomes_trainable_between_fits_is_trained(declared: str, devices: list, hybrid: bool) -> None:
+    """Moments, counts and schedules go on, also those of parameters that were frozen for a while."""
+    hand, net = twins(two_heads, BATCHES[0][0])
+    net.collect_params().reset_ctx(devices)
+
+    def options() -> dict[str, Any]:
+        if len(devices) > 1:  # where counts differ, MXNet's own trainer asks a schedule once for each device
+            return ADAM
+        return {"lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7, base_lr=0.01), **ADAM}
+
+    patterns = PARTS if declared == "several" else {"all": ".*"}
+    fits = ("body.bias", "body.*", "")
+    freezes = {step * len(BATCHES): pattern for step, pattern in enumerate(fits)}
+    by_hand(hand, [trainer(hand, each, options()) for each in patterns.values()], freezes)
+    trainers = {
+        name: trainer(net, pattern, options())
+        if declared == "a Trainer"
+        else TrainerSpec(pattern, "adam", options())
+        for name, pattern in patterns.items()
+    }
+    estimator = MultiEstimator(hybridized(net, hybrid), digit_spec(), trainers, devices)
+    for pattern in fits:
+        freeze(net, pattern)
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+        trained = {name for name, p in estimator.parameters.items() if p.grad_req != "null"}
+        assert {name for each in estimator.plan.trainers for name in each.parameters} == trained
     assert_same_parameters(net, hand)
 
 
@@ -107,37 +129,29 @@ def test_methods_of_balancing_compare_what_is_trained(balance: Any) -> None:
     estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     assert_same_parameters(*nets)
     after = snapshot(nets[1])
-    assert {name for name in before if (after[name] == before[name]).all()} == {
-        name for name in before if "bias" in name
-    }
+    assert {n for n in before if (after[n] == before[n]).all()} == {n for n in before if "bias" in n}
 
 
-@pytest.mark.parametrize(("declared", "stop"), [("spec", 4), ("accumulate", 10), ("trainer", 7)])
+@pytest.mark.parametrize(("declared", "stop"), [("spec", 4), ("accumulate", 7), ("trainer", 7)])
 def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, declared: str) -> None:
     """At 4, an epoch has ended; the others are in the middle of one."""
-    ends = []
-    for steps in (None, stop):
-        folder = tmp_path / str(steps)
-        for resume in (None, folder) if steps else (None,):
-            mx.random.seed(1)
-            net = twins(two_heads, BATCHES[0][0])[0]
-            rhythm = {"every": 3, "accumulate": True} if declared == "accumulate" else {}
-            trainer, devices = TrainerSpec(".*", "adam", ADAM, **rhythm), ONE
-            if declared == "trainer":
-                devices = TWO
-                net.collect_params().reset_ctx(devices)
-                trainer = gluon.Trainer(hybridized(net).collect_params(), "adam", ADAM)
-            estimator = MultiEstimator(net, digit_spec(), trainer, devices)
-            handlers = [*SILENT, Freezes(FREEZES), CheckpointHandler(folder, every=Every(1, "batch"))]
-            if steps and resume is None:
-                with pytest.raises(PowerCut):
-                    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*handlers, CutsPower(steps)])
-            else:
-                estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=handlers, resume=resume)
-        ends.append(snapshot(net))
+
+    def run(folder: Path, *handlers: Any, **options: Any) -> MultiEstimator:
+        mx.random.seed(1)
+        net, devices = twins(two_heads, BATCHES[0][0])[0], TWO if declared == "trainer" else ONE
+        rhythm = {"every": 3, "accumulate": True} if declared == "accumulate" else {}
+        trainers: Any = TrainerSpec(".*", "adam", ADAM, **rhythm)
+        if declared == "trainer":
+            net.collect_params().reset_ctx(devices)
+            trainers = trainer(hybridized(net), ".*")
+        estimator = MultiEstimator(net, digit_spec(), trainers, devices)
+        saving = CheckpointHandler(folder, every=Every(stop, "batch"))
+        handlers = [*SILENT, Freezes({0: "body.*", 4: "", 6: "digit.*|body.bias"}), saving, *handlers]
+        estimator.fit(BATCHES, epochs=2, event_handlers=handlers, **options)
         assert {p.grad_req for p in net.collect_params().values()} == {"null", "write"}
-    for name, value in ends[0].items():
-        np.testing.assert_array_equal(ends[1][name], value, err_msg=name)
+        return estimator
+
+    assert_resumes_bit_for_bit(run, tmp_path, stop)
 
 
 def test_what_no_batch_reaches_cannot_be_unfrozen() -> None:
@@ -146,6 +160,5 @@ def test_what_no_batch_reaches_cannot_be_unfrozen() -> None:
     net.spare.initialize()
     freeze(net, "spare.*")
     with pytest.raises(TrainerError, match='the forward pass never reached "spare.weight"'):
-        MultiEstimator(net, digit_spec(), SGD).fit(
-            BATCHES, epochs=1, event_handlers=[*SILENT, Freezes({2: ""})]
-        )
+        train = MultiEstimator(net, digit_spec(), SGD).fit
+        train(BATCHES, epochs=1, event_handlers=[*SILENT, Freezes({2: ""})])

@@ -1,36 +1,38 @@
-"""Trainers, declared or the user's own, equal a hand-written loop: steps, clipping, schedules, devices."""
+"""Trainers, declared or the user's own, and gradients that only some batches or devices have, as by hand."""
 
-import re
 from typing import Any
 
+import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, SpecError, TrainerSpec
-from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
-from tests.common.data import digit_batches
-from tests.common.grids import ONE, TWO, pairwise
-from tests.common.hand_loop import ADAM, SILENT, SIZES, train, train_by_hand
-from tests.common.nets import hybridized
+from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
+
+from tests.common.compare import assert_same_parameters, assert_unchanged, copy_parameters  # isort: skip
+from tests.common.compare import snapshot, twins  # isort: skip
+from tests.common.data import digit_batches, regression_batches
+from tests.common.grids import ONE, TWO, pairwise, two_settings
+from tests.common.hand_loop import ADAM, SILENT, SIZES, train, train_by_hand, trainer_of
+from tests.common.nets import hybridized, sequential
 from tests.common.shared_nets import two_heads, two_losses
-from tests.common.specs import BCE, CE, digit_spec
+from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
 
 SGD = {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-3}
-OPTIMIZERS = {"sgd": SGD, "adam": ADAM}
+PLAIN = {"learning_rate": 0.1}
 
 
 def parameters_of_heads(net: Any) -> list[Any]:
     return [*net.digit.collect_params().values(), *net.parity.collect_params().values()]
 
 
-OWN = [("sgd", ONE, True), ("adam", TWO, False)]
-
-
-@pytest.mark.parametrize(("optimizer", "devices", "hybrid"), OWN)
-def test_trainers_of_the_user(optimizer: str, devices: list, hybrid: bool) -> None:
-    batches, options = digit_batches(SIZES), OPTIMIZERS[optimizer]
+@pytest.mark.parametrize(
+    ("optimizer", "options", "devices", "hybrid"), [("sgd", SGD, ONE, True), ("adam", ADAM, TWO, False)]
+)
+def test_trainers_of_the_user(optimizer: str, options: Any, devices: list, hybrid: bool) -> None:
+    batches = digit_batches(SIZES)
     hand, net = twins(two_heads, batches[0][0])
     net.collect_params().reset_ctx(devices)
     train_by_hand(hand, gluon.Trainer(hand.collect_params(), optimizer, options), batches, two_losses)
@@ -70,6 +72,11 @@ def test_a_schedule_for_each_trainer() -> None:
     assert scheduler.base_lr == 0.02  # each trainer has a copy of its schedule
 
 
+def clip(parameters: Any, norm: float | None) -> None:
+    if norm is not None:
+        gluon.utils.clip_global_norm([parameter.grad() for parameter in parameters], norm)
+
+
 @pairwise("norm", [0.05, 1e3])
 def test_clips_each_trainers_global_norm(norm: float, devices: list, hybrid: bool) -> None:
     batches = digit_batches(SIZES)
@@ -80,7 +87,7 @@ def test_clips_each_trainers_global_norm(norm: float, devices: list, hybrid: boo
         with autograd.record():
             loss = two_losses(hand, *map(nd.array, batch)).mean()
         loss.backward()
-        gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm)
+        clip(body.values(), norm)
         for trainer in by_hand:
             trainer.step(1)
     trainers = {
@@ -117,48 +124,89 @@ def test_a_failure_does_not_leave_half_a_step(where: str) -> None:
     assert_unchanged(net, before)
 
 
-# what is frozen by its grad_req in one fit after the other
-FREEZES = {
-    "a body that thaws": ("body.bias", "body.*", ""),
-    "to and fro": ("", "body.*", "", "digit.*", "body.bias", ""),
-}
+class Branching(gluon.Block):
+    """Takes a branch that depends on the batch: a parameter may get a gradient on one device only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Dense(3, in_units=5), nn.Dense(3, in_units=5)
+
+    def forward(self, x: Any) -> Any:
+        return self.left(x) if x[0, 0].asscalar() > 0 else self.right(x)
 
 
-@pytest.mark.parametrize("freezes", FREEZES.values(), ids=FREEZES)
-@pairwise("declared", ["a Trainer", "several"])
-def test_what_becomes_trainable_between_fits_is_trained(
-    freezes: tuple[str, ...], declared: str, devices: list, hybrid: bool
-) -> None:
-    """Moments, counts and schedules go on, also those of parameters that were frozen for a while."""
-    batches = digit_batches([12, 7])
-    hand, net = twins(two_heads, batches[0][0])
-    net.collect_params().reset_ctx(devices)
+def signs(pattern: list[list[int]]) -> list[tuple]:
+    """Batches of two halves; the sign of a half's first number chooses its branch."""
+    batches = regression_batches([8] * len(pattern), 5, (3,))
+    for (x, _), (left, right) in zip(batches, pattern):
+        x[:4, 0], x[4:, 0] = left, right
+    return batches
 
-    def options() -> dict[str, Any]:
-        if len(devices) > 1:  # where counts differ, MXNet's own trainer asks a schedule once for each device
-            return ADAM
-        return {"lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7, base_lr=0.01), **ADAM}
 
-    patterns = {"heads": "(digit|parity).*", "body": "body.*"} if declared == "several" else {"all": ".*"}
-    by_hand = [gluon.Trainer(selected(hand, each), "adam", options()) for each in patterns.values()]
-    trainers = {
-        name: gluon.Trainer(selected(net, pattern), "adam", options())
-        if declared == "a Trainer"
-        else TrainerSpec(pattern, "adam", options())
-        for name, pattern in patterns.items()
-    }
-    estimator = MultiEstimator(hybridized(net, hybrid), digit_spec(), trainers, devices)
-    for pattern in freezes:
-        for each in (hand, net):
-            for name, parameter in each._collect_params_with_prefix().items():
-                parameter.grad_req = "null" if re.fullmatch(pattern, name) else "write"
-        train_by_hand(hand, by_hand, batches, two_losses)
-        estimator.fit(batches, epochs=1, event_handlers=SILENT)
-        trained = {name for name, p in estimator.parameters.items() if p.grad_req != "null"}
-        assert {name for each in estimator.plan.trainers for name in each.parameters} == trained
+def test_a_gradient_that_no_device_or_only_one_has_is_not_an_old_one() -> None:
+    batches = signs([[1, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]] * 2)
+    hand, net = twins(Branching, np.ones((2, 5), "float32"))
+    net.collect_params().reset_ctx(TWO)
+    trainer = trainer_of(hand, options=PLAIN)
+    for x, y in batches:
+        x, y = nd.array(x), nd.array(y)
+        with autograd.record():
+            loss = [L2(hand(x[half]), y[half]) for half in (slice(0, 4), slice(4, 8))]
+        autograd.backward(loss)  # of both at once: each gradient is written once, as their sum
+        trainer.step(8, ignore_stale_grad=True)
+    own = gluon.Trainer(net.collect_params(), "sgd", PLAIN)
+    train(net, one_loss_spec(L2), batches, TWO, own)
     assert_same_parameters(net, hand)
 
 
-def selected(net: Any, pattern: str) -> list[Any]:
-    named = net._collect_params_with_prefix()
-    return [parameter for name, parameter in named.items() if re.fullmatch(pattern, name)]
+def words(sparse: bool) -> Any:
+    return sequential(nn.Embedding(9, 4, sparse_grad=sparse), nn.Dense(2))
+
+
+def of_words() -> list[Any]:
+    random = np.random.RandomState(8)
+    pairs = regression_batches([6, 6, 6, 6, 1], 3, (2,))
+    return [(random.randint(0, 9, x.shape).astype("float32"), y) for x, y in pairs]
+
+
+def used(net: Any, x: Any) -> Any:
+    """Return the parameters that a batch reaches."""
+    part = net if not hasattr(net, "left") else net.left if x[0, 0] > 0 else net.right
+    return part.collect_params().values()
+
+
+# the net by hand and that of the estimator, batches, the norm and the devices
+CLIPPED: dict[str, tuple[Any, Any, Any, float | None, Any]] = {
+    "not reached, does not count": (Branching, Branching, signs([[1, 1], [-1, -1]] * 4), 0.3, ONE),
+    "sparse": (lambda: words(False), lambda: words(True), of_words(), None, TWO),
+    "sparse and clipped": (lambda: words(False), lambda: words(True), of_words(), 0.1, ONE),
+}
+
+
+@pytest.mark.parametrize(("make", "other", "batches", "norm", "devices"), CLIPPED.values(), ids=CLIPPED)
+def test_gradients_of_kinds(make: Any, other: Any, batches: Any, norm: float | None, devices: list) -> None:
+    hand, net = (twins(each, batches[0][0])[0] for each in (make, other))
+    copy_parameters(hand, net)
+    trainer = trainer_of(hand, options=PLAIN)
+    for x, y in batches:
+        with autograd.record():
+            loss = L2(hand(nd.array(x)), nd.array(y)).mean()
+        loss.backward()
+        clip(used(hand, x), norm)
+        trainer.step(1, ignore_stale_grad=True)
+    train(net, one_loss_spec(L2), batches, devices, TrainerSpec(".*", "sgd", PLAIN, clip_norm=norm))
+    assert_same_parameters(net, hand)
+
+
+@two_settings
+def test_gradients_that_add_up_start_from_zero_at_each_step(devices: list, hybrid: bool) -> None:
+    batches = digit_batches(SIZES)
+    hand, net = twins(two_heads, batches[0][0])
+    net.collect_params().setattr("grad_req", "add")
+    train_by_hand(hand, trainer_of(hand), batches, lambda net, x, digit, parity: CE(net(x)[0], digit))
+    spec = TaskSpec(
+        inputs=["x"], outputs=["digit", ...], labels=["digit", "parity"], losses={"digit": CE},
+        unused=["labels.parity"],
+    )  # fmt: skip
+    train(hybridized(net, hybrid), spec, batches, devices)
+    assert_same_parameters(net, hand)

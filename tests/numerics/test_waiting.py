@@ -10,7 +10,7 @@ from multifit import LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec, Trai
 from multifit.losses import SequenceCELoss
 from tests.common.compare import copy_parameters
 from tests.common.data import digit_batches
-from tests.common.grids import TWO, two_settings
+from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import SILENT
 from tests.common.nets import Heads, hybridized
 from tests.common.specs import BCE, CE, digit_spec
@@ -56,52 +56,51 @@ METRICS = {
 }
 
 
-@two_settings
-def test_stock_metrics_wait_for_nothing(devices: list, hybrid: bool, waits: Waits) -> None:
-    loss = (lambda out, label: BCE(out, label)) if hybrid else BCE
-    losses = {"digit": CE, "parity": LossSpec(loss, weight=lambda state: 1 / (1 + state.step))}
-    body = TrainerSpec("body.*", clip_norm=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(3))
-    declared = {"body": body, "heads": TrainerSpec("(digit|parity).*", "sgd")}
-    net = hybridized(Heads(digit=5, parity=1), hybrid)
-    spec = digit_spec(losses=losses, metrics=METRICS)
-    estimator = MultiEstimator(net, spec, declared if hybrid else TrainerSpec(".*"), devices)
-    batches = placed(digit_batches([8] * 7 + [3]))
-    history = estimator.fit(batches, epochs=2, event_handlers=[*SILENT, waits])
-    assert waits.count == 0
-    assert 0 < history["train_acc"][1] < 1
+def sequences() -> list[tuple]:
+    random = np.random.RandomState(0)
+    shapes = [
+        (random.randn(4, 5, 3), random.randint(0, 7, (4, 5)), random.randint(0, 6, 4)) for _ in range(8)
+    ]
+    return placed(shapes)
 
 
-def test_numpy_batches_wait_for_nothing(waits: Waits) -> None:
-    batches = [(x.astype("float64"), *labels) for x, *labels in digit_batches([8] * 8)]
-    spec = digit_spec(metrics=METRICS)
-    handlers = [*SILENT, MixUp(inputs="x"), waits]
-    MultiEstimator(hybridized(Heads(digit=5, parity=1)), spec).fit(batches, epochs=1, event_handlers=handlers)
-    assert waits.count == 0
+def heads() -> Heads:
+    return Heads(digit=5, parity=1)
 
 
-@two_settings
-def test_normalizers_wait_for_nothing(devices: list, hybrid: bool, waits: Waits) -> None:
-    net, random = hybridized(nn.Dense(7, flatten=False), hybrid), np.random.RandomState(0)
-    batches = placed(
-        [(random.randn(4, 5, 3), random.randint(0, 7, (4, 5)), random.randint(0, 6, 4)) for _ in range(8)]
-    )
-    loss = LossSpec(SequenceCELoss(), "out", ["y", "length"], normalize_by="length")
-    spec = TaskSpec(inputs=["x"], outputs="out", labels=["y", "length"], losses={"l": loss})
-    MultiEstimator(net, spec, context=devices).fit(batches, epochs=1, event_handlers=[*SILENT, waits])
-    assert waits.count == 0
+BODY = TrainerSpec("body.*", clip_norm=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(3))
+NORMALIZED = LossSpec(SequenceCELoss(), "out", ["y", "length"], normalize_by="length")
+CHANGING = LossSpec(lambda out, label: BCE(out, label), weight=lambda state: 1 / (1 + state.step))
+TURNED = MetricSpec(mx.metric.Accuracy(), "digit", "digit", transform=lambda out, y: (y, out))
+COPIED = MetricSpec(lambda label, out: 1.0, "digit", "digit")  # whose arrays are copied to the host
+# The net, spec, batches, trainers and handlers, and how often a training waits at least.
+WAITING: dict[str, tuple[Any, Any, Any, Any, list[Any], int]] = {
+    "stock metrics": (
+        heads, digit_spec(losses={"digit": CE, "parity": CHANGING}, metrics=METRICS),
+        placed(digit_batches([8] * 7 + [3])), {"body": BODY, "heads": TrainerSpec("(digit|parity).*", "sgd")},
+        [], 0,
+    ),
+    "arrays of numpy": (
+        heads, digit_spec(metrics=METRICS),
+        [(x.astype("float64"), *labels) for x, *labels in digit_batches([8] * 8)], None,
+        [MixUp(inputs="x")], 0,
+    ),
+    "a normalizer": (
+        lambda: nn.Dense(7, flatten=False),
+        TaskSpec(inputs=["x"], outputs="out", labels=["y", "length"], losses={"l": NORMALIZED}),
+        sequences(), None, [], 0,
+    ),
+    "a transform": (heads, digit_spec(metrics={"m": TURNED}), placed(digit_batches([8] * 8)), None, [], 0),
+    "a function": (heads, digit_spec(metrics={"m": COPIED}), placed(digit_batches([8] * 8)), None, [], 7),
+}  # fmt: skip
 
 
-def test_a_metric_that_waits_is_noticed(waits: Waits) -> None:
-    def fit(metric: Any, **options: Any) -> None:
-        metrics = {"m": MetricSpec(metric, "digit", "digit", **options)}
-        spec = digit_spec(losses={"digit": CE}, metrics=metrics, unused=["parity"])
-        estimator = MultiEstimator(Heads(digit=5, parity=1), spec)
-        estimator.fit(placed(digit_batches([8] * 8)), epochs=1, event_handlers=[*SILENT, waits])
-
-    fit(mx.metric.Accuracy(), transform=lambda out, y: (y, out))
-    assert waits.count == 0
-    fit(lambda label, out: 1.0)  # whose arrays are copied to the host
-    assert waits.count >= 7
+@pairwise("case", WAITING)
+def test_a_training_waits_for_nothing(case: str, devices: list, hybrid: bool, waits: Waits) -> None:
+    make, spec, batches, trainers, handlers, least = WAITING[case]
+    estimator = MultiEstimator(hybridized(make(), hybrid), spec, trainers, devices)
+    estimator.fit(batches, epochs=2, event_handlers=[*SILENT, *handlers, waits])
+    assert waits.count >= least and (least or waits.count == 0)
 
 
 class TwoModes(gluon.HybridBlock):

@@ -11,8 +11,7 @@ import mxnet as mx  # isort: skip
 
 WAYS: dict[str, dict[str, Any]] = {
     "a graph": {},
-    "operator by operator": {"hybrid": False},
-    "two devices": {"contexts": [mx.cpu(0), mx.cpu(1)]},
+    "operator by operator, on two devices": {"hybrid": False, "contexts": [mx.cpu(0), mx.cpu(1)]},
 }
 
 

@@ -10,7 +10,6 @@ import pytest
 from filelock import FileLock, Timeout
 
 from multifit import CheckpointHandler, MultiEstimator
-from multifit.gluon.compat import mx
 from multifit.utils import locks
 from multifit.utils.locks import LOCK, locked
 from tests.common.full_disk import full_disk
@@ -31,20 +30,16 @@ def refuse(warning: str) -> None:
 
 def test_a_second_process_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
-    ) as holder:
+    command, pipe = [sys.executable, "-c", HOLD, str(tmp_path)], subprocess.PIPE
+    environment = {**os.environ, "PYTHONPATH": root}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as holder:
         try:
             assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
-            with (
-                pytest.raises(ValueError, match="is in use by another run") as error,
-                locked(tmp_path, refuse),
-            ):
+            message = f"{tmp_path} is in use by another run.*give another folder"
+            with pytest.raises(ValueError, match=message), locked(tmp_path, refuse):
                 raise AssertionError
         finally:
             holder.kill()
-    assert str(tmp_path) in str(error.value) and "give another folder" in str(error.value)
     with locked(tmp_path, refuse):
         pass
     assert os.listdir(tmp_path) == []
@@ -83,6 +78,7 @@ def test_a_forked_worker_does_not_hold_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_fit_is_refused_while_another_process_writes_checkpoints(tmp_path: Path) -> None:
+    mx = pytest.importorskip("mxnet")
     estimator = MultiEstimator(mx.gluon.nn.Dense(1), mx.gluon.loss.L2Loss())
     with FileLock(tmp_path / LOCK), pytest.raises(ValueError, match=f"{tmp_path} is in use by another run"):
         estimator.fit([(mx.nd.ones((2, 1)),) * 2], epochs=1, event_handlers=CheckpointHandler(tmp_path))
@@ -97,17 +93,14 @@ def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: Any) -> N
     monkeypatch.setattr(FileLock, "acquire", unsupported)
     with locked(tmp_path, warnings.append):
         pass
-    text = f"{tmp_path} cannot be locked on this system: do not let two runs write there at a time"
-    assert warnings == [text]
+    rest = "cannot be locked on this system: do not let two runs write there at a time"
+    assert warnings == [f"{tmp_path} {rest}"]
 
 
-def test_a_folder_that_cannot_be_written_to_is_not_locked(tmp_path: Path) -> None:
+def test_what_cannot_be_written_to_is_not_locked_and_hides_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with locked(tmp_path / "file", refuse):
         pass
-
-
-def test_a_full_disk_neither_refuses_the_lock_nor_hides_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), full_disk(), locked(tmp_path, refuse):
         raise ZeroDivisionError
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["file"]

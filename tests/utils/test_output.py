@@ -17,12 +17,11 @@ class Broken(io.StringIO):
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
-        self.refused: list[str] = []
-        self._error = error
+        self.refused, self.error = list[str](), error
 
     def write(self, text: str) -> int:
         self.refused.append(text)
-        raise self._error
+        raise self.error
 
 
 def test_what_cannot_be_encoded_is_replaced() -> None:

@@ -36,16 +36,8 @@ def test_lines_fit_and_nothing_is_lost(width: int) -> None:
     assert ROWS[1][1] in letters
 
 
-def test_the_default_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_widest_columns_of_texts_are_wrapped_to_the_terminals_width(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    assert terminal_width() == 40
-    assert max(map(len, table((), ROWS).splitlines())) <= 40
-
-
-def test_the_widest_columns_of_texts_are_wrapped() -> None:
-    rows = [("name", "some words that need several lines", 1.5), ("short",)]
-    assert table((), rows, 40).split("\n") == [
-        "name   some words that need several  1.5",
-        "         lines",
-        "short",
-    ]
+    assert terminal_width() == 40 and max(map(len, table((), ROWS).splitlines())) <= 40
+    lines = table((), [("name", "some words that need several lines", 1.5), ("short",)]).split("\n")
+    assert lines == ["name   some words that need several  1.5", "         lines", "short"]

@@ -155,14 +155,11 @@ def test_of_many_numbers_as_many_are_drawn_as_can_be_seen() -> None:
     assert (np.random.rand(), random.random()) == expected
 
 
-@pytest.mark.parametrize(
-    ("spec", "batch"),
-    [
-        (spec_of(CE, "label"), (np.zeros((2, MOST_CLASSES + 1), "float32"), np.zeros(2, "float32"))),
-        (spec_of(None, "label", metrics={"m": MetricSpec("accuracy", "y", "label")}), (TOKENS, TOKENS)),
-    ],
-    ids=["too many classes", "class indices"],
-)  # fmt: skip
+CLASS_INDICES = spec_of(None, "label", metrics={"m": MetricSpec("accuracy", "y", "label")}), (TOKENS, TOKENS)
+TOO_MANY = spec_of(CE, "label"), (np.zeros((2, MOST_CLASSES + 1), "float32"), np.zeros(2, "float32"))
+
+
+@pytest.mark.parametrize(("spec", "batch"), [TOO_MANY, CLASS_INDICES], ids=["classes", "class indices"])
 def test_what_is_no_matrix_is_left_out(spec: TaskSpec, batch: Any) -> None:
     found = of_outputs(spec, batch)
     assert found.confusion == found.scatter == found.plots() == {}
@@ -199,11 +196,8 @@ def test_what_cannot_be_compared_is_refused() -> None:
         of_outputs(spec, (TOKENS, TOKENS))
     net = mx.gluon.nn.Dense(1)
     assert run_plots(MultiEstimator(net, spec), [(TOKENS, TOKENS)]) == {}
-
-
-@pytest.mark.parametrize("data", [None, iter([(TOKENS, TOKENS)])], ids=["none", "once"])
-def test_a_run_without_validation_data_that_can_be_read_again(data: Any) -> None:
-    assert run_plots(MultiEstimator(mx.gluon.nn.Dense(1), L2), data) == {}
+    for data in (None, iter([(TOKENS, TOKENS)])):  # which cannot be read again
+        assert run_plots(MultiEstimator(net, L2), data) == {}
 
 
 def test_the_plots_of_a_run_change_nothing_else() -> None:
@@ -213,11 +207,13 @@ def test_the_plots_of_a_run_change_nothing_else() -> None:
     estimator = MultiEstimator(two_heads("hybrid"), spec, context=ONE, initializer=mx.init.Xavier())
     shuffled = mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset(*arrays.values()), 8, shuffle=True)
     history = estimator.fit(shuffled, shuffled, epochs=1, event_handlers=SILENT)
-    before = history.to_json(), estimator.state.step, np.random.get_state()[1].tolist(), random.getstate()
-    plots = run_plots(estimator, shuffled)
-    assert list(plots) == ["confusion_a_digit", "scatter_size"]
-    after = history.to_json(), estimator.state.step, np.random.get_state()[1].tolist(), random.getstate()
-    assert after == before
+
+    def state() -> Any:
+        return history.to_json(), estimator.state.step, repr(np.random.get_state()), random.getstate()
+
+    before = state()
+    assert list(run_plots(estimator, shuffled)) == ["confusion_a_digit", "scatter_size"]
+    assert state() == before
 
 
 def test_names_of_classes() -> None:

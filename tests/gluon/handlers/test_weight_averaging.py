@@ -79,26 +79,31 @@ def test_a_fit_that_ends_before_averaging_begins(caplog: pytest.LogCaptureFixtur
     assert caplog.messages.count(message) == 1
 
 
-@pytest.mark.parametrize(
-    ("every", "accumulate", "counted"), [(3, 1, slice(0, None, 3)), (1, 4, slice(3, None, 4))]
-)
-def test_every_nth_update_counts(every: int, accumulate: int, counted: slice) -> None:
-    trace = Trace()
-    ours = fit([WeightAveraging(decay=0.5, every=every), trace], accumulate=accumulate)
-    assert_close(ours, ema(trace.after[counted], 0.5))
-
-
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_batches_after_which_no_trainer_moves_do_not_count(accumulate: bool) -> None:
-    """Of two epochs of four batches; accumulated batches that an epoch leaves over are an update."""
-    updates = (2, 3, 4, 6, 7, 8) if accumulate else (2, 3, 4, 6, 8)
-    trace = Trace()
-    trainers = {
+def of_two(accumulate: bool) -> dict[str, TrainerSpec]:
+    return {
         "first": TrainerSpec("0.*", "sgd", every=2, accumulate=accumulate),
         "last": TrainerSpec("1.*", "sgd", every=3, accumulate=accumulate),
     }
-    ours = fit([WeightAveraging(decay=0.5), trace], trainers=trainers)
-    assert_close(ours, ema([trace.after[i - 1] for i in updates], 0.5))
+
+
+# Arguments, options of the fit, other handlers, and the batches that count, of two epochs of four: those
+# after which a trainer moved. Accumulated batches that an epoch leaves over are an update.
+COUNTED: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any], list[int]]] = {
+    "every third update": ({"every": 3}, {}, [], [1, 4, 7]),
+    "accumulated batches": ({}, {"accumulate": 4}, [], [4, 8]),
+    "trainers that wait": ({}, {"trainers": of_two(False)}, [], [2, 3, 4, 6, 8]),
+    "trainers that accumulate": ({}, {"trainers": of_two(True)}, [], [2, 3, 4, 6, 7, 8]),
+    "what a handler freezes": ({}, {}, [Freezes({5: "0.*"})], [1, 2, 3, 4, 5, 6, 7, 8]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "options", "others", "counted"), COUNTED.values(), ids=COUNTED)
+def test_which_updates_count(arguments: Any, options: Any, others: list[Any], counted: list[int]) -> None:
+    trace = Trace()
+    ours = fit([WeightAveraging(decay=0.5, **arguments), *others, trace], **options)
+    assert_close(ours, ema([trace.after[number - 1] for number in counted], 0.5))
+    if others:
+        assert_equal(trace.after[-1][:2], trace.after[4][:2])
 
 
 def test_a_constant_parameter_is_its_own_average() -> None:
@@ -111,13 +116,6 @@ def test_a_constant_parameter_is_its_own_average() -> None:
     assert_equal([*values(net)[:2], values(net)[6]], [*before[:2], before[6]])
     assert not {"0.weight", "0.bias"} & set(handler.evaluated_parameters)
     assert {"1.running_mean", "2.weight"} <= set(handler.evaluated_parameters)
-
-
-def test_what_a_handler_freezes_is_averaged_on() -> None:
-    trace = Trace()
-    ours = fit([WeightAveraging(decay=0.5), Freezes({5: "0.*"}), trace], epochs=2)
-    assert_equal(trace.after[-1][:2], trace.after[4][:2])
-    assert_close(ours, ema(trace.after, 0.5))
 
 
 def test_a_failing_evaluation_restores_the_parameters() -> None:

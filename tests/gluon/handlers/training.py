@@ -23,6 +23,10 @@ DATA = [
     (mx.nd.array(_RANDOM.randn(6, 4)), mx.nd.array(_RANDOM.randint(0, 3, 6).astype("float32")))
     for _ in range(4)
 ]
+HEIGHT, WIDTH = 8, 12
+IMAGES = [(mx.nd.array(_RANDOM.randn(6, 2, HEIGHT, WIDTH)), y) for _, y in DATA]
+# of the first four samples of each batch, the labels are there
+SOME = [(x, mx.nd.where(mx.nd.array([0, 0, 1, 0, 1, 0]), -mx.nd.ones_like(y), y)) for x, y in DATA]
 
 
 def fit(

@@ -19,7 +19,7 @@ TARGETS = ("objectness", "centers", "scales", "weights", "classes")
 
 
 def yolo():
-    """Return a small YOLOv3, initialised, whose shapes are all known."""
+    """Return a small YOLOv3 whose shapes are all known."""
     mx.random.seed(0)
     net = yolo3_mobilenet0_25_custom(classes=CLASSES, pretrained_base=False)
     net.initialize(mx.init.Xavier())

@@ -1,20 +1,18 @@
-"""gluoncv's nets, made tiny, train as its scripts train them; YOLOv3 is in test_yolo, SSD among the tasks."""
+"""gluoncv's Mask R-CNN, made small, trains as its script does."""
 
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import assert_same_parameters, copy_parameters
-from tests.common.hand_loop import SILENT, assert_trains_as_by_hand, train_by_hand, trainer_of
+from tests.common.hand_loop import SILENT, train_by_hand, trainer_of
+from tests.common.handlers import handler
 from tests.common.nets import sequential
 from tests.common.specs import BCE, CE
 
 import mxnet as mx  # isort: skip
-from gluoncv import loss as losses  # isort: skip
 from gluoncv.model_zoo import MaskRCNN  # isort: skip
-from gluoncv.model_zoo.center_net.center_net import CenterNet  # isort: skip
 from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
@@ -36,43 +34,6 @@ def whole(least: int, above: int, *shape: int) -> np.ndarray:
 def body(channels: int = 8) -> Any:
     """Return features at a sixteenth of the resolution."""
     return sequential(*[nn.Conv2D(channels, 4, 4, activation="relu") for _ in range(2)])
-
-
-def test_objects_as_points() -> None:
-    """CenterNet, Zhou et al., 2019: three heads, two of which are only right where an object's middle is."""
-    heads = OrderedDict(
-        heatmap={"num_output": 3, "bias": -2.19}, size={"num_output": 2}, offset={"num_output": 2}
-    )
-    focal, masked = losses.HeatmapFocalLoss(from_logits=True), losses.MaskedL1Loss()
-    spec = TaskSpec(
-        inputs=["image"],
-        outputs=["heatmap", "size", "offset"],
-        labels=["heatmap", "size", "at size", "offset", "at offset"],
-        losses={
-            "heatmap": focal,
-            "size": LossSpec(masked, "size", ["size", "at size"], weight=0.1),
-            "offset": LossSpec(masked, "offset", ["offset", "at offset"]),
-        },
-    )
-
-    def batch() -> tuple[np.ndarray, ...]:
-        heatmap = np.abs(np.tanh(real(3, 4, 4)))
-        heatmap[:, 0, 1, 2] = 1
-        return real(3, SIDE, SIDE), heatmap, *[each(2, 4, 4) for each in (real, _mask, real, _mask)]
-
-    def objective(net: Any, image: Any, heatmap: Any, size: Any, at_size: Any, offset: Any, at: Any) -> Any:
-        outputs = net(image)
-        total = focal(outputs[0], heatmap) + 0.1 * masked(outputs[1], size, at_size)
-        return SAMPLES * (total + masked(outputs[2], offset, at))  # numbers for the whole batch
-
-    def make() -> Any:
-        return CenterNet(body(), heads, CLASSES, head_conv_channel=4, topk=4)
-
-    assert_trains_as_by_hand(make, spec, [batch() for _ in range(4)], objective, None, True, "sgd", SLOW)
-
-
-def _mask(*shape: int) -> np.ndarray:
-    return whole(0, 2, *shape)
 
 
 RCNN = {
@@ -130,40 +91,6 @@ def _sum_of(terms: dict[str, LossSpec], named: dict[str, Any]) -> Any:
     return total
 
 
-class Seed:
-    """Seeds MXNet's generator before each batch."""
-
-    def batch_begin(self, estimator: Any, **_: Any) -> None:
-        mx.random.seed(1)
-
-
-def _assert_trains_as_by_hand(make: Any, spec: TaskSpec, batches: list[Any], objective: Any) -> None:
-    """Compare with the hand-written loop.
-
-    These nets take several images in training only, and draw the proposals to train on at random.
-    """
-    hand, net = make(), make()
-    for each in (hand, net):
-        each.initialize(mx.init.Xavier())
-        with mx.autograd.record():
-            each(*map(mx.nd.array, batches[0][:3]))
-    copy_parameters(hand, net)
-
-    def seeded(*arguments: Any) -> Any:
-        mx.random.seed(1)
-        if not checked:
-            checked.append(True)  # the check of the first batch draws, too
-            with mx.autograd.train_mode():
-                objective(*arguments)
-        return objective(*arguments)
-
-    checked: list[bool] = []
-    train_by_hand(hand, trainer_of(hand, "sgd", SLOW), batches, seeded)
-    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SLOW))
-    estimator.fit(batches, epochs=1, event_handlers=[*SILENT, Seed()])
-    assert_same_parameters(net, hand)
-
-
 INPUTS = ["image", "true boxes", "true classes"]
 
 
@@ -193,4 +120,25 @@ def test_masks_of_region_proposals() -> None:
         scene = _scene()
         return *scene[:3], whole(0, 2, 2, SIDE, SIDE), *scene[3:]
 
-    _assert_trains_as_by_hand(make, spec, [batch() for _ in range(3)], objective)
+    batches = [batch() for _ in range(3)]
+    hand, net = make(), make()
+    for each in (hand, net):  # which takes several images in training only
+        each.initialize(mx.init.Xavier())
+        with mx.autograd.record():
+            each(*map(mx.nd.array, batches[0][:3]))
+    copy_parameters(hand, net)
+    first = [batches[0]]  # whose check draws proposals to train on, too
+
+    def seeded(*arguments: Any) -> Any:
+        mx.random.seed(1)
+        if first:
+            first.clear()
+            with mx.autograd.train_mode():
+                objective(*arguments)
+        return objective(*arguments)
+
+    train_by_hand(hand, trainer_of(hand, "sgd", SLOW), batches, seeded)
+    seed = handler(batch_begin=lambda estimator: mx.random.seed(1))
+    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SLOW))
+    estimator.fit(batches, epochs=1, event_handlers=[*SILENT, seed])
+    assert_same_parameters(net, hand)
