@@ -15,7 +15,7 @@ from multifit.gluon.compat import mx
 from multifit.gluon.optim.parameters import named_parameters
 from multifit.gluon.step.blocks import blocks_of
 from multifit.gluon.step.loss_calls import call_loss
-from multifit.spec.checks import at_path, bind_outputs
+from multifit.spec.checks.results import at_path, bind_outputs
 from multifit.spec.terms import by_reference
 from multifit.torch import loss_calls as native
 from tests.torch.from_gluon.bridges import assert_same, bridged, by_sample
