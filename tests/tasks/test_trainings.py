@@ -1,4 +1,4 @@
-"""Every task trains for moments, draws and predicts on the command line. nightly/table.py trains them whole."""
+"""Every task trains for moments, draws and predicts on the command line; nightly/ trains them whole."""
 
 import json
 import math
@@ -24,7 +24,8 @@ class Training(NamedTuple):
     """What a task is trained with, and what must be true afterwards.
 
     `figures` are bounds of the last figures. `parts` are losses and their weights, which add up to the loss.
-    The last value of each of `learning` is better than the first one. `plan` has what the plan says. All `answers` to the `inputs` of `predict` match, unless there are none: then they are drawn.
+    The last value of each of `learning` is better than the first one. `plan` has what the plan says.
+    All answers to the `inputs` of `predict` match `answers`; if it is empty, they are pictures.
     """
 
     task: str
@@ -68,7 +69,8 @@ TRAININGS = (
     ),
     Training(
         "dcgan", "epochs=1 batch_size=128 width=4 generator_every=2", {"val_score": (0.09, 1)},
-        {"fool": 1, "real": 1, "made": 1}, pictures=("samples",), inputs=("3", "4"), plan=("every 2 batches",),
+        {"fool": 1, "real": 1, "made": 1}, pictures=("samples",), inputs=("3", "4"),
+        plan=("every 2 batches",),
     ),
     Training(
         "detection", f"{IMAGES} size=64 base=tiny dataset=shapes",
