@@ -1,4 +1,4 @@
-"""Train every row of the table on the command line, as a user would, and compare it with its floors."""
+"""Train every row of the table as a user would, and with every method of balancing, and compare."""
 
 import json
 import os
@@ -15,6 +15,7 @@ import pytest
 
 from multifit.gluon.graph.lower import cpu_supports_bfloat16
 
+from . import balance_value
 from .report import Result
 from .table import DEVICES, Device, Row
 
@@ -84,3 +85,12 @@ def _rate(folder: Path) -> float:
         r"^.*epoch.* s +(\d+) samples/s", (folder / "log.txt").read_text("utf-8"), re.MULTILINE
     )
     return median(map(float, rates)) if rates else 0.0
+
+
+def test_balance_value(pytestconfig):
+    """Train with every method of balancing on three problems, over six seeds; write ``balance.md``."""
+    folder = Path(pytestconfig.getoption("report"))
+    assert balance_value.main(["--output", str(folder)]) == 0
+    text = (folder / "balance.md").read_text("utf-8")
+    assert all(text.count(name) >= len(balance_value.PROBLEMS) for name in balance_value.METHODS)
+    assert "nan" not in text
