@@ -6,10 +6,9 @@ import re
 import pytest
 
 from multifit.cli.taskfile import TaskFile
-from multifit.engines import precision_name
 from nightly import balance_value
 from nightly.report import Result, Summary, markdown, provenance, read_summaries, write_summary
-from nightly.table import ROWS
+from nightly.table import LOWERED, ROWS
 from nightly.test_quality import ROOT, error_of
 
 
@@ -17,16 +16,9 @@ def test_every_task_has_a_floor_on_a_cpu_and_names_are_unique():
     tasks = {path.stem for path in (ROOT / "tasks").glob("*.py")}
     assert {row.task for row in ROWS if row.device == "cpu"} == tasks
     assert len({(row.device, row.name) for row in ROWS}) == len(ROWS)
-
-
-def test_bfloat16_has_the_floors_of_float32():
-    full = {(row.task, row.settings, row.device): row for row in ROWS if row.precision == "float32"}
-    lowered = [row for row in ROWS if row.precision != "float32"]
-    assert {row.task for row in lowered} >= {"digits", "classification", "segmentation"}
-    for row in lowered:
-        twin = full[row.task, row.settings, row.device]
-        assert (row.floors, row.epochs) == (twin.floors, twin.epochs)
-        assert row.name == f"{twin.name} {precision_name(row.precision)}"
+    assert {row.name for row in ROWS if row.precision != "float32"} == {
+        f"{name} bfloat16" for name in LOWERED
+    }
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.device},{row.name}".replace(" ", ",") for row in ROWS])
