@@ -63,6 +63,13 @@ def test_folders_in_use_are_refused_before_anything_is_trained(write, multifit):
     result = multifit("train", path, "--seeds", 2)
     assert result.code == 2 and "runs/small/seed-1 is not empty: --resume continues" in result.err
     assert not Path("runs/small/seed-0").exists()
+    record = Path("runs/small/seed-1/settings.json")
+    before = record.read_text()
+    record.write_text(before.replace("small.py", "other.py"))
+    result = multifit("train", path, "--seeds", 2, "--overwrite")
+    assert result.code == 2 and "seed-1 is a run of other.py" in result.err
+    assert not Path("runs/small/seed-0").exists()
+    record.write_text(before)
     assert multifit("train", path, "--seeds", 2, "--overwrite", "--quiet").code == 0
     assert sorted(path.parent.name for path in Path("runs/small").glob("*/history.json")) == [
         "seed-0",

@@ -104,8 +104,10 @@ def test_a_path_that_is_not_a_file_is_an_error(tmp_path):
 
 
 def test_settings_are_the_public_values_of_simple_types(task):
-    code = "sizes = (1, 2)\nnone = None\nflag = True\n_hidden = 1\ntable = {}\nKINDS = (1, 2)\n"
-    assert list(task(code + SMALL).settings) == ["sizes", "none", "flag", "epochs", "rate"]
+    code = "sizes = (1, 2)\nnone = None\nwords = [print]\n_hidden = 1\ntable = {}\nKINDS = (1, 2)\n"
+    small = task(code + SMALL)
+    assert list(small.settings) == ["sizes", "none", "words", "epochs", "rate"]
+    assert small.texts == {"sizes": "(1, 2)", "none": "None", "epochs": "3", "rate": "0.1"}  # words has none
 
 
 @pytest.mark.parametrize(
