@@ -126,6 +126,7 @@ def test_parts_of_unequal_length_take_turns_with_other_loaders():
         return {**snapshot(estimator.net), **history}
 
     assert_as_alone(train)
+    assert list(Sharded(parts[1])) == parts[1]
 
 
 def test_each_rank_of_several_devices_gets_a_sample_before_any_gets_two():
