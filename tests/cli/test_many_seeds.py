@@ -42,24 +42,27 @@ def test_each_seed_is_a_run_and_the_last_figures_are_summed_up(write, multifit):
 
 def test_a_stopped_group_goes_on_where_it_was(write, multifit):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    options = ("train", write(INTERRUPTED), "--seeds", 3, "--quiet", "--checkpoint-every", "1epochs")
+    path = write(INTERRUPTED, **{"epochs = 2": "epochs = 1"})
+    options = ("train", path, "--seeds", 3, "--quiet", "--checkpoint-every", "1epochs")
     assert multifit(*options, "--seed", 3).code == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert not Path("runs/small/seed-5").exists()
     finished = history_of("runs/small/seed-3")
     result = multifit(*options, "--resume")  # with the seeds that it has
-    assert result.code == 0 and result.out.count("2 epochs; wrote") == 3
+    assert result.code == 0 and result.out.count("1 epoch; wrote") == 3
     assert history_of("runs/small/seed-3") == finished
     assert multifit(*options, "--seed", 3, "--output", "through").code == 0
     assert lasts("runs/small", 3, 4, 5)[::2] == lasts("through", 3, 4, 5)[::2]
     assert history_of("runs/small/seed-4")["lr"] == history_of("through/seed-4")["lr"]
-    assert multifit(*options, "--resume", "--epochs", 3).out.count("3 epochs; wrote") == 3
+    assert multifit(*options, "--resume", "--epochs", 2).out.count("2 epochs; wrote") == 3
 
 
 def test_folders_in_use_are_refused_before_anything_is_trained(write, multifit):
     path = write()
     for seed in (1, 8):
-        multifit("train", path, "--seed", seed, "--output", f"runs/small/seed-{seed}", "--quiet")
+        multifit(
+            "train", path, "--seed", seed, "--output", f"runs/small/seed-{seed}", "--epochs", 1, "--quiet"
+        )
     result = multifit("train", path, "--seeds", 2)
     assert result.code == 2 and "runs/small/seed-1 is not empty: --resume continues" in result.err
     assert not Path("runs/small/seed-0").exists()
