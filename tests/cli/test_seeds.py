@@ -73,10 +73,8 @@ def test_the_seed_reaches_the_top_level_of_the_file(write, multifit):
 
 def test_a_run_has_one_seed(write, multifit):
     """The file's setting and what its functions get are the same, wherever the seed comes from."""
-    path = write(
-        "epochs = 1\nseed = 5\nmade = net\ndef net(seed): print(seed, globals()['seed'], ';'); return made()\n"
-    )
-    trains, evaluates = ["train", path], ["evaluate", path, "--from", "runs/small"]
+    path = write("seed = 5\nmade = net\ndef net(seed): print(seed, globals()['seed'], ';'); return made()\n")
+    trains, evaluates = ["train", path, "--epochs", 1], ["evaluate", path, "--from", "runs/small"]
     for command, code, seeds in (
         (trains, 0, "5 5"),
         ([*trains, "--overwrite", "--set", "seed=6"], 0, "6 6"),
