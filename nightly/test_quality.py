@@ -63,7 +63,7 @@ def _data_set(row: Row, folder: Path) -> list[str]:
 
 def _train(row: Row, settings: list[str], folder: Path, device: Device) -> str:
     """Train a row; return the error of a command that fails, in one line."""
-    command = [sys.executable, "-m", "multifit", "train", f"tasks/{row.task}.py", "--quiet"]
+    command = [sys.executable, "-m", "multifit", "train", f"tasks/{row.task}.py", "--quiet", "--overwrite"]
     command += ["--epochs", str(row.epochs), "--output", str(folder), *device.arguments]
     command += ["--precision", row.precision] if row.precision != "float32" else []
     command += ["--set", *settings] if settings else []
