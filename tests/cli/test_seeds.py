@@ -61,6 +61,8 @@ def test_every_command_draws_what_train_drew(write, multifit, code, options, fil
     of_evaluate = drawn()
     assert {"net", "data"} <= set(of_evaluate) and of_evaluate.items() <= of_train.items()
     assert multifit("train", path, "--resume", "--epochs", 3).code == 0 and drawn() == of_train
+    assert multifit("check", path, "--seed", 6).code == 0
+    assert {*map(tuple, drawn().values())}.isdisjoint(map(tuple, of_train.values()))
 
 
 def test_the_seed_reaches_the_top_level_of_the_file(write, multifit):
