@@ -120,6 +120,7 @@ ADAPTED = {
     "segmentation dataset=voc size=32 model=fcn aux_weight=0.5 batch_size=2": write_voc,
     "logistic_regression dataset=csv batch_size=4": write_table,
     "augmentation train_patches=4 val_patches=4 batch_size=2 augmented=False": None,
+    "cells gates=False": None,
     "detection train_count=4 val_count=2 batch_size=2 size=64 base=resnet18_v1": None,
 }
 
