@@ -30,7 +30,7 @@ help:
 	@echo "make test    all tests, with coverage and the ten slowest"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the documentation as a site, in build/site; checks its links"
-	@echo "make bench   steps against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
+	@echo "make bench   steps against hand-written loops, Lightning, Keras; into runs/benchmarks"
 	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
 	@echo "make nightly train every task and check that it reaches its floor; reports in runs/nightly;"
 	@echo "             DEVICE=cuda with PyTorch on a GPU, DEVICE=torch with PyTorch on the CPU"
@@ -64,7 +64,7 @@ docs: $(VENV)/.docs
 	@echo "open build/site/index.html"
 
 # Run it while nothing else runs. nightly/benchmarks/README.md says what is measured, and how.
-bench: $(STAMP) $(if $(filter others balance torch,$(or $(ONLY),others)),$(BENCH)/.installed)
+bench: $(STAMP) $(if $(filter others balance,$(or $(ONLY),others)),$(BENCH)/.installed)
 bench: $(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/.installed) $(if $(filter engines,$(ONLY)),$(TORCHED)/.installed)
 	$(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/bin,$(if $(filter engines,$(ONLY)),$(TORCHED)/bin,$(BIN)))/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
 
@@ -78,7 +78,7 @@ distributed: $(DISTRIBUTED)/.installed
 	$(DISTRIBUTED)/bin/python -m pytest tests/distributed tests/torch/test_world.py nightly/test_distributed*.py
 
 torch: $(TORCHED)/.installed
-	$(TORCHED)/bin/python -m pytest tests/torch -n 2 --cov=multifit/torch --cov-config=tests/torch/coverage.ini
+	$(TORCHED)/bin/python -m pytest tests/torch tests/nightly/test_engines.py -n 2 --cov=multifit/torch --cov-config=tests/torch/coverage.ini
 
 torch-only: $(TORCH_ONLY)/.installed
 	! $(TORCH_ONLY)/bin/python -c "import mxnet" 2>/dev/null

@@ -39,7 +39,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         (name, value)
         for outcome in ("passed", "failed", "skipped")
         for report in terminalreporter.getreports(outcome)
-        for name, value in getattr(report, "user_properties", ())  # a file that was skipped has none
+        for name, value in getattr(report, "user_properties", ())  # a module that is skipped has none
         if name in ("result", "failure", "refused")
     ]
     if not recorded or hasattr(config, "workerinput"):  # a worker of pytest-xdist has only its own results

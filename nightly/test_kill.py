@@ -1,7 +1,7 @@
 """Training processes are killed at any time and resumed; all end like a process that was not killed.
 
 They are killed by SIGKILL, so neither Python nor a handler can do anything at the end. Others resume past a
-damaged checkpoint, or lose their terminal.
+damaged checkpoint, or lose their terminal or a worker.
 """
 
 import json
@@ -23,6 +23,7 @@ from multifit.checkpoints import INCOMPLETE, list_checkpoints
 from tests.api.resume_runs import DATA, STEPS, Run, end_without_stop, unequal
 from tests.cli.conftest import TASK
 from tests.common.processes import processes, wait_for
+from tests.sampling.test_resume import assert_resumes
 
 ROOT = Path(__file__).parents[1]
 KILLS = 20  # of each kind of run
@@ -136,6 +137,54 @@ def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     for name in ("final.params", "history.json", "plan.json", "settings.json"):
         assert (folder / name).exists()
     assert "stopped: SIGHUP" in (folder / "log.txt").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("data", "way", "steps"),
+    [
+        ("loaders", "proportional", [4]),
+        ("loaders", "proportional", [14]),
+        ("lists", "round robin", [8]),
+        ("loaders with rollover", "proportional", [17]),
+        ("loaders that augment", "ratios", [7]),
+        ("loaders with workers", "round robin", [13]),
+        ("loaders that iterate in their own way", "proportional", [5, 14]),
+        ("noisy", "ratios", [10]),
+    ],
+)
+def test_loaders_that_take_turns(tmp_path: Path, data: str, way: str, steps: list[int]) -> None:
+    """Runs with a loader for each task resume bit for bit, in each way of sampling."""
+    assert_resumes(tmp_path, data, way, steps)
+
+
+DEADLY = """
+import os, signal
+import multifit
+import numpy as np
+from mxnet import gluon
+from multifit.engines.loaders import iterate
+
+class Deadly(gluon.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.zeros(1, "float32")
+
+list(iterate(gluon.data.DataLoader(Deadly(), 2, num_workers=2)))
+"""
+
+
+def test_a_process_whose_worker_was_killed_ends() -> None:
+    """With an error: it does not hang at exit."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", DEADLY], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1 and "killed by signal 9" in done.stderr.splitlines()[-1]
 
 
 # -------------------------------------------------------------------------------- processes

@@ -1,4 +1,4 @@
-"""Train every row of the table on the command line, as a user would, and compare it with its floors."""
+"""Train every row of the table as a user would, and with every method of balancing, and compare."""
 
 import json
 import os
@@ -15,6 +15,7 @@ import pytest
 
 from multifit.gluon.graph.lower import cpu_supports_bfloat16
 
+from . import balance_value
 from .report import Result
 from .table import DEVICES, Device, Row
 
@@ -62,7 +63,7 @@ def _data_set(row: Row, folder: Path) -> list[str]:
 
 def _train(row: Row, settings: list[str], folder: Path, device: Device) -> str:
     """Train a row; return the error of a command that fails, in one line."""
-    command = [sys.executable, "-m", "multifit", "train", f"tasks/{row.task}.py", "--quiet"]
+    command = [sys.executable, "-m", "multifit", "train", f"tasks/{row.task}.py", "--quiet", "--overwrite"]
     command += ["--epochs", str(row.epochs), "--output", str(folder), *device.arguments]
     command += ["--precision", row.precision] if row.precision != "float32" else []
     command += ["--set", *settings] if settings else []
@@ -84,3 +85,12 @@ def _rate(folder: Path) -> float:
         r"^.*epoch.* s +(\d+) samples/s", (folder / "log.txt").read_text("utf-8"), re.MULTILINE
     )
     return median(map(float, rates)) if rates else 0.0
+
+
+def test_balance_value(pytestconfig):
+    """Train with every method of balancing on three problems, over six seeds; write ``balance.md``."""
+    folder = Path(pytestconfig.getoption("report"))
+    assert balance_value.main(["--output", str(folder)]) == 0
+    text = (folder / "balance.md").read_text("utf-8")
+    assert all(text.count(name) >= len(balance_value.PROBLEMS) for name in balance_value.METHODS)
+    assert "nan" not in text

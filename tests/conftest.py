@@ -2,7 +2,9 @@
 
 import gc
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from textwrap import fill
 
 # Two test processes with OpenMP's default of one thread per core each would slow each other many times over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,6 +30,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if not precision.cpu_supports_bfloat16():
             pytest.skip("this CPU has no AVX512, which bfloat16 needs")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what ran, by folder, unless it was a single one."""
+    counts, seconds = defaultdict(int), defaultdict(float)
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            folder = (report.nodeid.split("::")[0].split("/")[1:-1] or ["tests"])[0]
+            counts[folder] += report.when == "call"
+            seconds[folder] += report.duration
+    if len(counts) > 1:
+        terminalreporter.section("tests by folder")
+        each = [f"{folder}: {counts[folder]} in {seconds[folder]:.0f} s" for folder in sorted(counts)]
+        terminalreporter.write_line(fill("; ".join(each), 110))
 
 
 @pytest.fixture(autouse=True)

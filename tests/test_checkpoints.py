@@ -1,7 +1,6 @@
 """Checkpoint folders: written completely or not at all; the newest intact one wins; old ones are deleted."""
 
 import errno
-import json
 import os
 import random
 import shutil
@@ -115,6 +114,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 # Two files, the manifest, two folders, then their parent; the old checkpoint, the new one, the old one again.
 POINTS = [("fsync", n) for n in range(1, 7)] + [("replace", n) for n in (1, 2, 3)]
+NAMED = {("fsync", 6), ("replace", 3)}  # here, and after the second replacement, the new one has its name
 
 
 @pytest.mark.parametrize(("function", "n"), POINTS)
@@ -127,22 +127,21 @@ def test_a_failure_at_any_point_leaves_one_intact(tmp_path, monkeypatch, functio
         with pytest.raises((OSError, KeyboardInterrupt)):
             written(tmp_path, "b", step=10, run=2)
         assert failing.left <= 0
-    # "b" if it had its name already
-    assert usable(tmp_path) == ("b" if (function, n, after) in B else "a")
-    written(tmp_path, "c", step=11, run=2)
-    assert usable(tmp_path) == "c"
-    assert os.listdir(tmp_path) == [NAME]
+    is_named = (function, n) in NAMED or (function, n, after) == ("replace", 2, True)
+    assert usable(tmp_path) == ("b" if is_named else "a")
+    assert_cleaned_up(tmp_path)
 
 
-B = {("fsync", 6, after) for after in (False, True)} | {("replace", 2, True)}
-B |= {("replace", 3, after) for after in (False, True)}
+def assert_cleaned_up(folder: Path) -> None:
+    """Check that the next checkpoint is the only one."""
+    written(folder, "c", step=11, run=3)
+    assert usable(folder) == "c" and os.listdir(folder) == [NAME]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 @pytest.mark.parametrize(("function", "n"), [*POINTS, ("rmdir", 1), ("rmdir", 2), ("unlink", 2)])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_point_leaves_one_intact(tmp_path: Path, function: str, n: int, after: bool) -> None:
-    """And the next checkpoint cleans up."""
     written(tmp_path, "a", step=10, run=1)
     child = os.fork()
     if child == 0:
@@ -155,8 +154,7 @@ def test_a_kill_at_any_point_leaves_one_intact(tmp_path: Path, function: str, n:
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status) or function in ("rmdir", "unlink")  # shutil may use other functions
     assert usable(tmp_path) in "ab"
-    written(tmp_path, "c", step=10, run=3)
-    assert usable(tmp_path) == "c" and os.listdir(tmp_path) == [NAME]
+    assert_cleaned_up(tmp_path)
 
 
 @pytest.mark.parametrize(("code", "passes"), [(errno.EINVAL, True), (errno.EIO, False)])
@@ -223,23 +221,16 @@ def test_a_damaged_or_missing_file_is_detected(tmp_path: Path, name: str) -> Non
     assert newest_checkpoint(tmp_path) == (read_info(newest), [])
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ({"version": 9}, "manifest.json has format version 9, and this multifit reads 1"),
-        ([], "manifest.json is damaged"),
-    ],
-)
-def test_a_manifest_of_something_else(tmp_path: Path, content: Any, problem: str) -> None:
+def test_a_manifest_of_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path)
-    if isinstance(content, dict):  # as another version writes it
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("multifit.checkpoints.VERSION", content["version"])
-            written(tmp_path)
-    else:
-        (path / "manifest.json").write_text(json.dumps(content))
-    assert newest_checkpoint(tmp_path)[0] is None
-    assert newest_checkpoint(tmp_path)[1][0].startswith(f"{path}: {problem}")
+    (path / "manifest.json").write_text("[]")
+    assert newest_checkpoint(tmp_path)[1][0].startswith(f"{path}: manifest.json is damaged")
+    monkeypatch.setattr("multifit.checkpoints.VERSION", 9)  # as another version writes it
+    written(tmp_path)
+    monkeypatch.undo()
+    info, (line,) = newest_checkpoint(tmp_path)
+    assert info is None
+    assert line.startswith(f"{path}: manifest.json has format version 9, and this multifit reads 1")
 
 
 def test_a_file_that_the_disk_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,22 +271,14 @@ def test_a_later_run_is_newer_then_a_later_step_then_a_complete_epoch(tmp_path: 
     ],
 )  # fmt: skip
 def test_what_is_kept(last: int, best: int, values: list[Any], kept: list[int]) -> None:
-    infos = [
-        CheckpointInfo(Path(str(n)), {}, {"step": n, "values": {} if value is None else {"m": value}})
-        for n, value in enumerate(values, 1)
-    ]
-    flipped = [
-        info._replace(facts={**info.facts, "values": {name: -value for name, value in info.values.items()}})
-        for info in infos
-    ]
-    newest = [info.step for info in infos[-last:]]
-    for each, modes, expected in (
-        (infos, {"m": "min"}, kept),
-        (flipped, {"m": "max"}, kept),
-        (infos, {}, newest),
-    ):
-        deleted = to_delete(each, last, best, modes)
-        assert [info.step for info in each if info not in deleted] == expected
+    def infos(sign: int) -> list[CheckpointInfo]:
+        facts = [{} if value is None else {"m": sign * value} for value in values]
+        return [CheckpointInfo(Path(str(n)), {}, {"step": n, "values": v}) for n, v in enumerate(facts, 1)]
+
+    newest = list(range(1, len(values) + 1))[-last:]
+    for sign, modes, expected in ((1, {"m": "min"}, kept), (-1, {"m": "max"}, kept), (1, {}, newest)):
+        deleted = to_delete(infos(sign), last, best, modes)
+        assert [info.step for info in infos(sign) if info not in deleted] == expected
 
 
 def put(store: CheckpointStore, step: int, **values: float) -> Path:

@@ -4,17 +4,18 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from multifit.utils.tables import table
 from multifit.utils.text import quoted, suggest
 
-from . import balance, distributed, engines, heads, others, step_time, torch
+from . import balance, distributed, engines, others
 from .results import Row, machine, verdicts, write
+from .steps import heads, step_time
 
 __all__ = ["TABLES", "main"]
 
-TABLES = {each.NAME: each for each in (step_time, heads, others, torch, balance, distributed, engines)}
+TABLES = {each.NAME: each for each in (step_time, heads, others, balance, distributed, engines)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +57,7 @@ def shown(rows: Sequence[Row]) -> str:
     return f"\n{table(headers, lines)}\n"
 
 
-def _measured(module: ModuleType, begins: Sequence[str], epochs: int | None) -> Iterator[Row]:
+def _measured(module: Any, begins: Sequence[str], epochs: int | None) -> Iterator[Row]:
     rows: list[Row] = []
     for case in module.CASES:
         if not begins or str(case).lower().startswith(tuple(map(str.lower, begins))):

@@ -17,6 +17,17 @@ def pictures(estimator, data, history, output, context):
     return {"places": figure}
 """
 
+INPUTS = """
+def inputs(arguments):
+    return np.array([text.split(",") for text in arguments], "float32")
+"""
+
+DRAW = """
+def show(outputs):
+    from matplotlib.figure import Figure
+    return [Figure(figsize=(1, 1)) for _ in outputs["kind"]]
+"""
+
 MISSPELT = {'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}
 
 

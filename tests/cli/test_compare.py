@@ -54,18 +54,14 @@ def test_the_change_is_relative_to_single_tasks(runs, multifit):
     ]
 
 
-def test_without_a_baseline_it_is_the_first_run(runs, multifit):
-    result = multifit("compare", "one", "sum")
-    assert lines(result)[2:4] == [
+def test_without_a_baseline_it_is_the_first_run_and_figures_may_be_named(runs, multifit):
+    assert lines(multifit("compare", "one", "sum"))[2:4] == [
         "one 0.4500 2.0000 +0.0",
         "sum 0.5000 ± 0.1414 2.0000 ± 0.2828 +5.6 ± 22.8",
     ]
     write_run("near/seed-0", val_a=1.0, val_a_acc=0.5, val_b=2.1)
     write_run("near/seed-1", val_a=1.0, val_a_acc=0.5, val_b=2.0)
     assert "within the spread of the seeds" in multifit("compare", "sum", "near").out
-
-
-def test_figures_may_be_named(runs, multifit):
     result = multifit("compare", "sum", "--baseline", "a", "--figure", "val_a", "val_a_acc")
     assert lines(result)[0] == "run val_a val_a_acc Δm in %" and result.code == 0
     assert lines(result)[3].endswith("+0.0 ± 14.1")
@@ -107,7 +103,7 @@ def test_real_runs(write, multifit):
     """Single tasks, all of them with Δm in each epoch, and the same number after the last one."""
     path = write()
     for task in ("kind", "place"):
-        assert multifit("train", path, "--only", task, "--seeds", 2, "--quiet").code == 0
+        assert multifit("train", path, "--only", task, "--quiet").code == 0
     baseline = ("--baseline", "runs/small-kind", "runs/small-place")
     delta = """
 from multifit import DeltaM

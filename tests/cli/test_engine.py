@@ -1,4 +1,7 @@
-"""``--engine`` and ``--devices``: which engine runs a task file."""
+"""``--engine``, ``--devices``, ``--precision``, ``--compile``, ``--deterministic``, and runs that have them.
+
+"float16" stands for a lower precision that every CPU can compute; see the fixture `float16_activations`.
+"""
 
 import json
 import os
@@ -8,23 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from multifit.engines import registry
-
-from .results import figures_of
+from .results import figures_of, history_of
 
 HYBRID = {"return TwoHeads()": "net = TwoHeads()\n    net.hybridize()\n    return net"}
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
-def where() -> list[str]:
-    """Return the devices that the last run's plan names."""
-    devices: list[str] = json.loads(Path("runs/small/plan.json").read_text())["devices"]
-    return devices
-
-
-def test_mxnet(write, multifit):
-    assert multifit("train", write(**HYBRID), "--engine", "mxnet", "--devices", "2", "--quiet").code == 0
-    assert where() == ["cpu(0)", "cpu(1)"]
+def plan() -> dict[str, object]:
+    return json.loads(Path("runs/small/plan.json").read_text())
 
 
 def record(**fields: object) -> dict[str, object]:
@@ -32,6 +26,11 @@ def record(**fields: object) -> dict[str, object]:
     path = Path("runs/small/settings.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     return json.loads(path.read_text())
+
+
+def test_mxnet(write, multifit):
+    assert multifit("train", write(**HYBRID), "--engine", "mxnet", "--devices", "2", "--quiet").code == 0
+    assert plan()["devices"] == ["cpu(0)", "cpu(1)"]
 
 
 @pytest.mark.parametrize(
@@ -49,14 +48,35 @@ def test_the_engine_is_that_of_the_run_unless_another_is_given(trained, multifit
     assert (after["engine"], after["compile"]) == (engine, "auto")
 
 
-def test_an_engine_that_is_not_installed(trained, multifit, monkeypatch):
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    given = ["check", trained, "--engine", "torch"], ["check", trained, "--devices", "cuda:0"]
-    record(engine="torch")
-    of_run = ["evaluate", trained, "--from", "runs/small"], ["train", trained, "--resume"]
-    for arguments in (*given, *of_run):
-        result = multifit(*arguments)
-        assert result.code == 2 and 'engine="torch" needs PyTorch' in result.err
+def test_deterministic_algorithms_are_those_of_the_run(write, multifit, monkeypatch):
+    monkeypatch.setenv("MXNET_ENFORCE_DETERMINISM", "0")  # as it was, after the test
+    for options in (["--deterministic"], ["--resume", "--epochs", 2]):
+        os.environ["MXNET_ENFORCE_DETERMINISM"] = "0"
+        assert multifit("train", write(), *options).code == 0
+        assert os.environ["MXNET_ENFORCE_DETERMINISM"] == "1" and record()["deterministic"] is True
+
+
+@pytest.mark.usefixtures("float16_activations")
+def test_a_run_is_evaluated_and_resumed_in_its_precision(write, multifit):
+    activation = {"nn.Dense(1)": 'nn.Dense(1, activation="tanh")'}
+    path = write(**HYBRID, **activation)
+    result = multifit("train", path, "--precision", "float16")
+    assert result.out.count(", computed in float16") == result.out.count("note: precision: float16") == 1
+    assert record()["precision"] == plan()["precision"] == "float16"
+    last = history_of()["val_loss"][-1]
+
+    def loss(*options: str) -> float:
+        out = multifit("evaluate", path, "--from", "runs/small", "--quiet", *options).out
+        return figures_of(out)["loss"]
+
+    assert loss() == float(f"{last:.6g}") != loss("--precision", "float32")
+    resume = "train", path, "--quiet", "--resume", "--epochs"
+    assert multifit(*resume, 3).code == 0 and record()["precision"] == "float16"
+    result = multifit(*resume, 4, "--precision", "float32")
+    assert result.code == 1 and 'precision: "float16" in the checkpoint, "float32" here' in result.err
+    write(**HYBRID, **activation, **{"epochs = 2\n": 'epochs = 2\nprecision = "float16"\n'})
+    for option in ([], ["--precision", "float32"], ["--set", "precision=float32"]):
+        assert ("computed in float16" in multifit("check", path, *option).out) == (option == [])
 
 
 @needs_torch
@@ -66,7 +86,7 @@ def test_a_run_goes_on_with_torch(write, multifit):
     assert multifit("train", path, *options, "--epochs", 3, "--output", "whole").code == 0
     assert multifit("train", path, *options, "--epochs", 2).code == 0
     assert multifit("train", path, "--resume", "--epochs", 3).code == 0
-    assert where() == ["cpu (torch)"] and record()["engine"] == "torch"
+    assert plan()["devices"] == ["cpu (torch)"] and record()["engine"] == "torch"
     assert record()["versions"]["torch"] == version("torch")
     assert Path("runs/small/final.params").read_bytes() == Path("whole/final.params").read_bytes()
     of_torch, of_mxnet = (
@@ -77,12 +97,16 @@ def test_a_run_goes_on_with_torch(write, multifit):
     assert multifit("export", path, "--from", "runs/small").code == 0
 
 
-def test_deterministic_algorithms_are_those_of_the_run(write, multifit, monkeypatch):
-    monkeypatch.setenv("MXNET_ENFORCE_DETERMINISM", "0")  # as it was, after the test
-    for options in (["--deterministic"], ["--resume", "--epochs", 2]):
-        os.environ["MXNET_ENFORCE_DETERMINISM"] = "0"
-        assert multifit("train", write(), *options).code == 0
-        assert os.environ["MXNET_ENFORCE_DETERMINISM"] == "1" and record()["deterministic"] is True
+@needs_torch
+def test_what_is_not_compiled_stays_so_and_a_check_compiles_nothing(write, multifit):
+    """It would take a minute."""
+    path, options = write(**HYBRID), ("--engine", "torch", "--quiet")
+    result = multifit("check", path, "--engine", "torch", "--compile")
+    assert result.code == 0 and "cpu (torch)" in result.out
+    assert multifit("train", path, *options, "--compile", "no").code == 0 and record()["compile"] is False
+    for more, expected in (((), False), (("--compile", "auto"), "auto")):
+        assert multifit("train", path, "--resume", "--epochs", 3, "--quiet", *more).code == 0
+        assert record()["compile"] == expected
 
 
 @needs_torch
@@ -90,20 +114,3 @@ def test_a_device_that_torch_lacks(write, multifit):
     result = multifit("train", write(), "--devices", "cuda:77")
     assert result.code == 2 and "'cuda:77' is not a PyTorch device" in result.err
     assert result.err.startswith("multifit: --devices cuda:77: ")
-
-
-@needs_torch
-def test_what_is_not_compiled_stays_so(write, multifit):
-    path, options = write(**HYBRID), ("--engine", "torch", "--quiet")
-    assert multifit("train", path, *options, "--compile", "no").code == 0
-    assert record()["compile"] is False
-    for more, expected in (((), False), (("--compile", "auto"), "auto")):
-        assert multifit("train", path, "--resume", "--epochs", 3, "--quiet", *more).code == 0
-        assert record()["compile"] == expected
-
-
-@needs_torch
-def test_compile(write, multifit):
-    """A check compiles nothing, which takes a minute."""
-    result = multifit("check", write(**HYBRID), "--engine", "torch", "--compile")
-    assert result.code == 0 and "cpu (torch)" in result.out

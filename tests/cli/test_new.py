@@ -1,6 +1,5 @@
 """``multifit new``: the file that it writes trains, predicts and is never written over another one."""
 
-import json
 import shlex
 import subprocess
 import sys
@@ -9,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from multifit.cli.new import TEMPLATES
+
+from .results import history_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,8 +20,7 @@ def test_the_file_trains_and_predicts_as_it_is(multifit):
     commands = [shlex.split(command)[1:] for command in commands]
     assert [command[0] for command in commands] == ["train", "evaluate", "predict", "report"]
     assert [multifit(*command).code for command in commands] == [0, 0, 0, 0]
-    with open("runs/mytask/history.json") as file:
-        history = json.load(file)
+    history = history_of("runs/mytask")
     assert history["val_accuracy"][-1] > 0.95 and history["val_radius_error"][-1] < 0.05
     predicted = multifit("predict", "mytask.py", "--from", "runs/mytask", "0.5,-0.2", "0.1,0.3")
     assert [line.partition(": ")[0] for line in predicted.out.splitlines()[-2:]] == ["0.5,-0.2", "0.1,0.3"]
@@ -48,8 +48,5 @@ def test_a_file_that_exists_is_not_overwritten(multifit, tmp_path):
         assert done.code == 2 and f"{name} exists already" in done.err
     assert path.read_text() == "mine" and not (tmp_path / "nothing").exists()
     assert "\n    multifit evaluate 'my task.py' --from 'runs/my task'\n" in multifit("new", "my task.py").out
-
-
-def test_a_folder_that_is_missing_is_an_error(multifit):
     done = multifit("new", "nowhere/mytask.py")
     assert done.code == 2 and "No such file or directory: 'nowhere'" in done.err

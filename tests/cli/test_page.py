@@ -1,9 +1,10 @@
-"""The page is complete, needs no other file, and is safe whatever the runs contain."""
+"""``multifit report``: the page is complete, needs no other file, and is safe whatever the runs contain."""
 
 import base64
 import json
 import math
 import re
+import shutil
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from multifit.cli import main
 from multifit.cli.diagram import diagrams
 from multifit.cli.html_page import best_epoch, page
 from multifit.cli.runs import RunFolder, read_run
@@ -58,18 +60,10 @@ class Page(HTMLParser):
         self.feed(text)
         self.close()
         assert self._open == []
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.texts)
-
-    @property
-    def curves(self) -> list[str]:
-        """The SVG of each image of curves, in which comments hold the text that is drawn as paths."""
-        prefix = "data:image/svg+xml;base64,"
-        return [
-            base64.b64decode(link[len(prefix) :]).decode() for link in self.links if link.startswith(prefix)
-        ]
+        self.text = " ".join(self.texts)
+        prefix = "data:image/svg+xml;base64,"  # of curves, in which comments hold the text that is drawn
+        drawn = [link.removeprefix(prefix) for link in self.links if link.startswith(prefix)]
+        self.curves = [base64.b64decode(data).decode() for data in drawn]
 
     def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_startendtag(name, attributes)
@@ -125,8 +119,7 @@ def test_the_results_and_how_they_came_about_are_at_the_top(tmp_path: Path) -> N
     (folder / "settings.json").write_text(json.dumps(record))
     html = page([read_run(folder)])
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', html)
-    cells = {name: re.findall("<td>(.*?)</td>", row) for name, row in rows[:4]}
-    assert cells == {
+    assert {name: re.findall("<td>(.*?)</td>", row) for name, row in rows[:4]} == {
         "loss": ["1.0000", "0.7500", "0.5000", "2"],
         "accuracy": ["0.5000", "", "0.7500", "2"],
         "f1": ["", "0.2500", "0.5000", "1"],
@@ -153,36 +146,32 @@ def test_the_best_epoch(figures: dict[str, list[float]], best: str) -> None:
 
 @pytest.mark.usefixtures("titles_alone")
 def test_it_needs_no_other_file() -> None:
-    html = page([RUN, replace(WITHOUT_CURVES, name="other")])
+    html = page([RUN, replace(WITHOUT_CURVES, name="other", diagrams=[])])
     shown = Page(html)
     assert not {"script", "link", "iframe", "object"} & set(shown.elements)
     assert all(link.startswith(("data:image/", "#")) for link in shown.links)
     assert {link[1:] for link in shown.links if link[0] == "#"} <= set(shown.ids)
     assert not any(part in html for part in ("http:", "https:", "url(", "@import"))
+    assert html.count('class="diagram"') == 1 and html.count("goes to") >= 2  # one plan is text only
 
 
 @pytest.mark.usefixtures("titles_alone")
 def test_several_runs_are_compared(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", rate=0.5, depth=[1, 2], kernel="(3, 3)")]
+    """A setting may be named like what every run has."""
+    same = {"devices": "4", "seed": 1, "mxnet": "4"}
+    other = {"rate": 0.5, "depth": [1, 2], "kernel": "(3, 3)", **same, "devices": "8", "mxnet": "8"}
+    runs = [write_run(tmp_path / "a", **same), write_run(tmp_path / "b", **other)]
     html = page([read_run(run) for run in runs])
     comparison = html[html.index('id="comparison"') : html.index('id="run-1"')]
     settings = comparison[comparison.index("Where they differ") : comparison.index("Figures after")]
-    assert "<td>0.1</td><td>0.5</td>" in settings and "<td></td><td>[1, 2]</td>" in settings
-    assert "<td></td><td>(3, 3)</td>" in settings
-    assert "mxnet" not in settings and "seed" not in settings  # these are the same
+    cells = dict(re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td></tr>', settings))
+    assert {name: tuple(values.split("</td><td>")) for name, values in cells.items()} == {
+        "rate": ("0.1", "0.5"), "depth": ("", "[1, 2]"), "kernel": ("", "(3, 3)"),
+        "settings.devices": ("4", "8"), "mxnet": ("4", "8"),
+    }  # fmt: skip
     assert "<td>1.0000</td><td>1.0000</td>" in comparison and "accuracy.top1" in comparison
     curves = Page(html).curves
     assert len(curves) == 3 and "<!-- learning rate body -->" in curves[0] and str(runs[1]) in curves[0]
-
-
-@pytest.mark.usefixtures("titles_alone")
-def test_a_setting_may_be_named_like_what_every_run_has(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / name, devices=name, seed=1, mxnet=name) for name in ("4", "8")]
-    html = page([read_run(run) for run in runs])
-    settings = html[html.index("Where they differ") : html.index("Figures after")]
-    for name in ("settings.devices", "mxnet"):
-        assert f'<th scope="row">{name}</th><td>4</td><td>8</td>' in settings
-    assert "seed" not in settings and "1.9.1" not in settings and "cpu(0)" not in settings
 
 
 def test_runs_that_differ_only_in_when_they_were_made_have_the_same_settings() -> None:
@@ -191,23 +180,16 @@ def test_runs_that_differ_only_in_when_they_were_made_have_the_same_settings() -
     assert "Nowhere: all settings are the same." in html and "<td>1.5 s</td>" in html
 
 
-def test_missing_files_are_listed() -> None:
-    text = Page(page([RunFolder("empty", missing=["history.json: No such file or directory"])])).text
-    assert "history.json: No such file" in text
-    assert not any(title in text for title in ("Plan", "Curves", "Results", "Pictures", "Settings"))
-
-
-def test_a_plan_as_text_only() -> None:
-    html = page([replace(WITHOUT_CURVES, diagrams=[])])
-    assert "goes to" in html and 'class="diagram"' not in html
-
-
 def test_without_matplotlib_everything_else_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = Page(page([RUN, replace(RUN, name="twin")]))
     assert shown.curves == [] and shown.text.count("Curves need matplotlib:") == 3
     assert "pip install matplotlib" in shown.text
     assert all(part in shown.text for part in ("Results after epoch 2", "samples", "losses and metrics"))
+    many = History({f"val_VOC.{i}": [math.nan] for i in range(30)})
+    html = page([replace(RUN, history=many)])  # in several tables
+    assert html.count('<th scope="col">epoch</th>') == 3 and "1 epoch" in html and "1 epochs" not in html
+    assert all(f"val_VOC.{i}<" in html for i in range(30))
 
 
 def test_everything_is_escaped(tmp_path: Path) -> None:
@@ -228,49 +210,53 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     assert sum(EVIL in text for text in shown.texts) > 20
 
 
-def test_many_figures_are_shown_in_several_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # curves take most of the time
-    history = History({f"val_VOC.{i}": [float(i), math.nan] for i in range(30)})
-    html = page([replace(RUN, history=history)])
-    assert html.count('<th scope="col">epoch</th>') == 3
-    assert all(f"val_VOC.{i}<" in html for i in range(30))
-
-
-def test_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    text = Page(page([replace(RUN, history=History({"lr": [0.1]}))])).text
-    assert "1 epoch" in text and "1 epochs" not in text
-
-
 @pytest.mark.usefixtures("titles_alone")
-def test_tasks_are_shown_where_they_were_compared() -> None:
-    weights = {f"train_weight_{task}": [1.0, 0.5] for task in ("digit", "parity")}
-    title = "What the tasks do to each other"
-    assert title not in Page(page([RUN])).text
-    shown = Page(page([replace(RUN, history=History({**HISTORY, **weights}))]))
-    curves, tasks = shown.curves
-    assert title in shown.text and "<!-- weights -->" in tasks and "<!-- weight_digit -->" not in curves
-
-
-@pytest.mark.usefixtures("titles_alone")
-def test_losses_and_metrics_that_are_named_like_weights_are_no_tasks() -> None:
-    names = [f"weight_{time}" for time in ("before", "after")]
-    figures = {f"train_{name}{part}": [1.0, 0.5] for name in names for part in ("", ".far")}
-    run = replace(RUN, declared=set(names), history=History({**HISTORY, **figures}))
+@pytest.mark.parametrize(
+    ("names", "declared", "compared"),
+    [
+        ([], (), False),
+        (["weight_digit", "weight_parity"], (), True),
+        (["weight_before", "weight_after"], ("weight_before", "weight_after"), False),  # losses of that name
+    ],
+)
+def test_tasks_are_shown_where_they_were_compared(names, declared, compared) -> None:
+    figures = {f"train_{name}{part}": [1.0, 0.5] for name in names for part in ("", ".far" * bool(declared))}
+    run = replace(RUN, declared=set(declared), history=History({**HISTORY, **figures}))
     shown = Page(page([run]))
-    (curves,) = shown.curves
-    assert "What the tasks do to each other" not in shown.text and "<!-- weight_after -->" in curves
+    curves, *tasks = shown.curves
+    assert ("What the tasks do to each other" in shown.text) == (len(tasks) == 1) == compared
+    assert all(f"<!-- {name} -->" in curves for name in declared)
+    assert not compared or ("<!-- weights -->" in tasks[0] and "<!-- weight_digit -->" not in curves)
 
 
-def test_seeds_are_shown_as_mean_and_spread(tmp_path: Path, titles_alone: None) -> None:
+@pytest.mark.usefixtures("titles_alone")
+def test_seeds_are_shown_as_mean_and_spread(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
     for seed in (0, 1):
         write_run(folder / f"seed-{seed}")
     History({"train_loss": [2.0, 2.0], "val_loss": [2.0, 2.5]}).to_json(folder / "seed-1" / "history.json")
-    write_run(tmp_path / "one")
-    text = page([read_run(folder), read_run(tmp_path / "one")])
-    assert text.count("<td>2.0000 ± 0.7071</td>") == 2  # val_loss, in the table of the run and side by side
-    assert "<td>2.0000 ± 0.7071</td><td>1.5000</td>" in text
-    curves = [base64.b64decode(data).decode() for data in re.findall(r"svg\+xml;base64,([^\"]+)", text)]
-    assert "<!-- val seed-0 -->" in curves[1] and "<!-- val seed-1 -->" in curves[1]
+    html = page([read_run(folder), read_run(write_run(tmp_path / "one"))])
+    assert html.count("<td>2.0000 ± 0.7071</td>") == 2  # val_loss, in the table of the run and side by side
+    assert "<td>2.0000 ± 0.7071</td><td>1.5000</td>" in html
+    curves = Page(html).curves[1]
+    assert "<!-- val seed-0 -->" in curves and "<!-- val seed-1 -->" in curves
+
+
+@pytest.mark.usefixtures("titles_alone")
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(write_run(Path("run")), "other")
+    Path("part").mkdir()
+    Path("part/plan.txt").write_text("the plan")
+    Path("old.html").touch()
+    assert main(["report", "run", "other", "run", "part", "--output", "pages/one.html"]) == 0
+    missing = [
+        f"part: {name}: No such file or directory" for name in ("settings.json", "plan.json", "history.json")
+    ]
+    assert capsys.readouterr().out.splitlines() == [*missing, "wrote pages/one.html"]
+    shown = Page(Path("pages/one.html").read_text("utf-8"))
+    assert shown.elements.count("section") == 4 and "the plan" in shown.text
+    assert "history.json: No such file" in shown.text
+    assert main(["report", "run", "--output", "old.html"]) == main(["report", "run"]) == 0
+    assert Path("old.html").read_text() == Path("report.html").read_text()

@@ -32,14 +32,6 @@ def heads(*layers: Any) -> Any:
     return hybridized(Heads(body=sequential(nn.Dense(8, in_units=10), *layers), digit=5, parity=1))
 
 
-def with_missing() -> TaskSpec:
-    return digit_spec(labels=[LabelSpec("digit", missing=2), "parity"])
-
-
-def scheduled() -> TaskSpec:
-    return digit_spec(parity=lambda state: 0.5 + state.step)
-
-
 def estimator(net: Any, spec: TaskSpec, engine: str = "mxnet", **options: Any) -> MultiEstimator:
     mx.random.seed(5)
     net.initialize(mx.init.Xavier(), ctx=options.get("context", mx.cpu()), force_reinit=True)
@@ -53,9 +45,8 @@ def looked(net: Any, spec: TaskSpec, data: Any = BATCHES, **options: Any) -> tup
     look = TaskGradients(options.pop("affinity", False))
     look.names, look.take_turns = [term.key for term in spec.terms], isinstance(data, dict)
     made = estimator(net, spec if look.take_turns else look.restricted(spec), **options)
-    made.fit(
-        data, epochs=1, event_handlers=[*SILENT, look], sampling=RoundRobin() if look.take_turns else None
-    )
+    sampling = RoundRobin() if look.take_turns else None
+    made.fit(data, epochs=1, event_handlers=[*SILENT, look], sampling=sampling)
     return look, made
 
 
@@ -63,8 +54,8 @@ TWO = {"context": [mx.cpu(0), mx.cpu(1)]}
 CASES = {
     "branches at several places": (lambda: hybridized(Skips()), three_tasks, {}),
     "running statistics": (lambda: heads(nn.BatchNorm(in_channels=8)), digit_spec, {}),
-    "missing labels": (heads, with_missing, {}),
-    "a weight that changes": (heads, scheduled, {}),
+    "missing labels": (heads, lambda: digit_spec(labels=[LabelSpec("digit", missing=2), "parity"]), {}),
+    "a weight that changes": (heads, lambda: digit_spec(parity=lambda state: 0.5 + state.step), {}),
     "two devices": (heads, digit_spec, TWO),
 }
 
@@ -209,7 +200,7 @@ def test_what_the_advice_names_beats_the_sum_where_it_is_given(weight: float, he
     for balance in (None, UPGrad(normalize=True)):
         net, spec, batches = competing(weight)
         made = estimator(net, spec, balance=balance, **options)
-        made.fit(batches, epochs=200, event_handlers=SILENT)
+        made.fit(batches, epochs=100, event_handlers=SILENT)
         figures = made.evaluate(batches, event_handlers=SILENT)
         sizes = {name: (each**2).mean() / 2 for name, each in zip(spec.labels, batches[0][1:])}
         losses.append(np.mean([figures[name] / size for name, size in sizes.items()]))

@@ -10,12 +10,11 @@ from multifit.distributed import ALONE, World, connect, local_rank, local_size
 from multifit.distributed.connect import LIBRARIES, launched_with
 
 module = sys.modules["multifit.distributed.connect"]
-VARIABLES = ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK", "WORLD_SIZE")
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
-    for name in VARIABLES:
+    for name in ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -24,7 +23,10 @@ def no_launcher(monkeypatch):
     [
         ("auto", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "horovod"),
         ("auto", "WORLD_SIZE", "torch"),
-        ("horovod", None, "horovod"),  # mpirun may have started it
+        ("horovod", "ANY", "horovod"),  # mpirun may have started it
+        ("auto", "ANY", None),
+        ("none", "ANY", None),
+        ("none", "WORLD_SIZE", None),
     ],
 )
 def test_the_launcher_chooses(monkeypatch, kind, variable, library):
@@ -34,18 +36,11 @@ def test_the_launcher_chooses(monkeypatch, kind, variable, library):
         def __init__(self, timeout):
             timeouts.append(timeout)
 
-    name = LIBRARIES[library].target.partition(":")[2]
+    name = LIBRARIES[library or "torch"].target.partition(":")[2]
     monkeypatch.setattr(module, "import_module", lambda target: SimpleNamespace(**{name: Made}))
-    if variable is not None:
-        monkeypatch.setenv(variable, "2")
-    assert isinstance(connect(kind, timeout=5), Made) and timeouts == [5]
-
-
-@pytest.mark.parametrize(("kind", "launched"), [("auto", False), ("none", False), ("none", True)])
-def test_one_process_is_alone(monkeypatch, kind, launched):
-    if launched:
-        monkeypatch.setenv("WORLD_SIZE", "2")
-    assert connect(kind) is ALONE
+    monkeypatch.setenv(variable, "2")
+    made = connect(kind, timeout=5)
+    assert made is ALONE if library is None else isinstance(made, Made) and timeouts == [5]
 
 
 def raises(error):
@@ -71,11 +66,6 @@ def test_what_fails_is_named(monkeypatch, imported, error, message):
     monkeypatch.setattr(module, "import_module", imported)
     with pytest.raises(error, match=message):
         connect()
-
-
-def test_torch_needs_its_launcher():
-    with pytest.raises(ValueError, match="no launcher started this one: torchrun --nproc-per-node 2 -m mul"):
-        connect("torch")
 
 
 TORCH = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}

@@ -23,23 +23,22 @@ from multifit.distributed import World
 from tests.common.data import Repeating, regression_batches
 from tests.common.joint_training import ByShape
 from tests.common.ranks import run_ranks
+from tests.common.specs import L2
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
-L2 = gluon.loss.L2Loss()
 DATA = regression_batches([4, 4, 3])
 
 
 def spec_of(loss: Any = L2, **options: Any) -> TaskSpec:
-    return TaskSpec(
-        outputs=["y"], labels=["y"], losses={"l2": LossSpec(loss, "y", "y", **options)}, inputs=["x"]
-    )
+    losses = {"l2": LossSpec(loss, "y", "y", **options)}
+    return TaskSpec(outputs=["y"], labels=["y"], losses=losses, inputs=["x"])
 
 
-def estimator_of(world, spec=None, net=None, trainers=None, contexts=None):
+def estimator_of(world, spec=None, net=None, trainers=None):
     net = gluon.nn.Dense(4, in_units=6) if net is None else net
-    net.initialize(ByShape(world.rank), ctx=contexts)
+    net.initialize(ByShape(world.rank))
     return MultiEstimator(net, spec or spec_of(), trainers, world=world)
 
 
@@ -60,20 +59,6 @@ class Strings(gluon.data.Sampler):
 
     def __len__(self) -> int:
         return 2
-
-
-def other(world: World, one: Any, another: Any) -> Any:
-    """Return something else on the last rank."""
-    return another if world.rank else one
-
-
-def sparse_net() -> Any:
-    return gluon.nn.Embedding(5, 4, sparse_grad=True)
-
-
-def narrower(world: World) -> Any:
-    """Return data of fewer columns on the last rank."""
-    return Sharded([(x[:, : 6 - world.rank], y) for x, y in DATA])
 
 
 REFUSED: dict[str, tuple[Any, type, str]] = {
@@ -112,21 +97,22 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         lambda w: fit(w, net=gluon.nn.Dense(4, in_units=6, use_bias=not w.rank)), SpecError,
         r'parameters\["bias"\]: .* on rank 0, not on rank 1'),
     "shapes that the data decides": (
-        lambda w: fit(w, narrower(w), net=gluon.nn.Dense(4)), SpecError,
-        r"weight: \(4, 6\) float32 on rank 0, \(4, 5\) float32 on rank 1"),
+        lambda w: fit(w, Sharded([(x[:, : 6 - w.rank], y) for x, y in DATA]), net=gluon.nn.Dense(4)),
+        SpecError, r"weight: \(4, 6\) float32 on rank 0, \(4, 5\) float32 on rank 1"),
     "other trainers": (
-        lambda w: fit(w, trainers=TrainerSpec(".*", other(w, "sgd", "adam"))), SpecError,
+        lambda w: fit(w, trainers=TrainerSpec(".*", ("sgd", "adam")[w.rank])), SpecError,
         r'trainers\["trainer"\].optimizer: "SGD" on rank 0, "Adam" on rank 1'),
     "other limits": (
         lambda w: fit(w, epochs=1 + w.rank), SpecError, "limits.epochs: 1 on rank 0, 2 on rank 1"),
     "other handlers": (
-        lambda w: fit(w, handlers=other(w, [WeightAveraging()], [])), SpecError,
+        lambda w: fit(w, handlers=[WeightAveraging()] * w.first), SpecError,
         r'handlers\["WeightAveraging"\]: .* on rank 0, not on rank 1'),
     "other options of a handler": (
         lambda w: fit(w, handlers=[WeightAveraging(decay=0.5), WeightAveraging(decay=0.5 + 0.3 * w.rank)]),
         SpecError, r'handlers\["WeightAveraging#2"\].decay: "0.5" on rank 0, "0.8" on rank 1'),
     "sparse gradients": (
-        lambda w: fit(w, [(x[:, 0], y) for x, y in DATA], net=sparse_net()), TrainerError,
+        lambda w: fit(w, [(x[:, 0], y) for x, y in DATA], net=gluon.nn.Embedding(5, 4, sparse_grad=True)),
+        TrainerError,
         "gradients are sparse and cannot be added up over processes; build .* sparse_grad=False"),
     "find_learning_rate": (
         lambda w: estimator_of(w).find_learning_rate(DATA), RuntimeError, "in one process, and 2 train"),
@@ -147,7 +133,7 @@ def test_what_ranks_cannot_do_is_refused_on_all_of_them(name):
 
 def test_validation_data_and_folders_may_be_others_on_each_rank(tmp_path):
     def validated(world):
-        folder, data = tmp_path / str(world.rank), other(world, DATA, tuple(DATA))
+        folder, data = tmp_path / str(world.rank), (DATA, tuple(DATA))[world.rank]
         return fit(world, handlers=[ValidationHandler(data), CheckpointHandler(folder)])
 
     for estimator in run_ranks(2, validated):

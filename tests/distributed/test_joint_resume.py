@@ -1,13 +1,24 @@
-"""Checkpoints of several ranks: the first one writes, and each finds its own state again."""
+"""Folders of several ranks: the first one writes, all load or are refused, and each finds its own state."""
 
 import errno
 import logging
+import os
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import (
+    CheckpointHandler,
+    Every,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)
 from multifit.checkpoints import newest_checkpoint
 from multifit.distributed import ALONE, World
 from multifit.estimator.resume import RunCheckpointer
@@ -23,22 +34,10 @@ from tests.common.joint_training import (
 )
 from tests.common.nets import sequential
 from tests.common.ranks import run_ranks
-from tests.common.specs import regression_spec
+from tests.common.specs import CE, regression_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
-
-
-class OnHost(mx.metric.EvalMetric):
-    """The mean absolute error of each element."""
-
-    def __init__(self) -> None:
-        super().__init__("on host")
-
-    def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(labels, preds):
-            self.sum_metric += float((label - pred).abs().sum().asscalar())
-            self.num_inst += label.size
 
 
 class InterruptOn:
@@ -52,25 +51,33 @@ class InterruptOn:
             estimator.state.stop("SIGINT", interrupted=True)
 
 
-def train(world, folder, stop=None, resume=None, handlers=(), norm=True, accumulate=1):
-    """Train two epochs of five batches, with `norm` with running statistics of each rank's own."""
+def make(world: World, norm: bool = True, accumulate: int = 1) -> MultiEstimator:
+    """Return an estimator, with `norm` with running statistics of each rank's own."""
     layers = [gluon.nn.BatchNorm()] if norm else []
     net = sequential(gluon.nn.Dense(8, activation="tanh"), *layers, gluon.nn.Dense(10))
     net.initialize(ByShape(world.rank))
     net.hybridize()
-    loss = gluon.loss.SoftmaxCrossEntropyLoss()
-    losses = {"ce": LossSpec(loss, "digit", "digit", lambda state: 1.0 + state.step, normalize_by="weight")}
+    losses = {"ce": LossSpec(CE, "digit", "digit", lambda state: 1.0 + state.step, normalize_by="weight")}
     labels = ["digit", "parity", "weight"]
     spec = TaskSpec(inputs=["x"], outputs=["digit"], labels=labels, losses=losses, unused=["parity"])
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.02, "momentum": 0.9})
-    estimator = MultiEstimator(net, spec, trainer, world=world, accumulate=accumulate)
-    handlers = [CheckpointHandler(folder, Every(3, "batch"), seed=1), *handlers]
+    return MultiEstimator(net, spec, trainer, world=world, accumulate=accumulate)
+
+
+def values_of(estimator: MultiEstimator) -> dict[str, Any]:
+    return {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
+
+
+def train(world, folder, stop=None, resume=None, **options):
+    """Train two epochs of five batches; the last rank may be interrupted."""
+    estimator = make(world, **options)
+    handlers = [CheckpointHandler(folder, Every(3, "batch"), seed=1)]
     if stop is not None:
         handlers.append(InterruptOn(world.size - 1, stop, world))
     history = estimator.fit(loader(16), epochs=2, event_handlers=handlers, resume=resume)
-    values = {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
-    values.update({name: np.array(history[name]) for name in history})
-    return {**values, "reason": estimator.state.stop_reason, "step": estimator.state.step}
+    figures = {name: np.array(history[name]) for name in history}
+    state = estimator.state
+    return {**values_of(estimator), **figures, "reason": state.stop_reason, "step": state.step}
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -86,14 +93,12 @@ def whole(tmp_path_factory: Any) -> list[dict[str, Any]]:
 
 def test_a_rank_that_is_interrupted_stops_all_and_they_resume_bit_for_bit(tmp_path, whole):
     stopped = run_ranks(2, lambda world: train(world, tmp_path, stop=7))
-    assert [result["step"] for result in stopped] == [7, 7]
-    assert {result["reason"] for result in stopped} == {"SIGINT (rank 1)"}
+    assert [(result["step"], result["reason"]) for result in stopped] == [(7, "SIGINT (rank 1)")] * 2
     path, _ = newest_checkpoint(tmp_path)
     assert path.path.name == "epoch-0002-step-00000007"
     assert {own.name for own in (path.path / "ranks").iterdir()} == {"rank-0001"}
     resumed = run_ranks(2, lambda world: train(world, tmp_path, resume=tmp_path))
-    for one, other in zip(whole, resumed):
-        assert same(one, other)
+    assert all(same(one, other) for one, other in zip(whole, resumed))
     assert whole[0]["reason"] == "2 epochs"
 
 
@@ -123,6 +128,18 @@ def test_means_of_all_ranks_go_on_on_each_of_another_number(tmp_path):
         assert_equal_training(alone, resumed)
 
 
+class OnHost(mx.metric.EvalMetric):
+    """The mean absolute error of each element."""
+
+    def __init__(self) -> None:
+        super().__init__("on host")
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(labels, preds):
+            self.sum_metric += float((label - pred).abs().sum().asscalar())
+            self.num_inst += label.size
+
+
 @pytest.mark.parametrize(("saved", "resumed"), [(2, 1), (2, 3)])
 def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, saved, resumed, caplog):
     """The net computes 0, and labels are 1 in three batches, then 2."""
@@ -138,8 +155,8 @@ def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, s
             "mae": MetricSpec(mx.metric.MAE(), "y", "y"),
             "spread": MetricSpec(lambda label, pred: float(label.std()), "y", "y"),
         }
-        spec = regression_spec(metrics)
-        estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 1e-9}), world=world)
+        trainer = TrainerSpec(".*", "sgd", {"learning_rate": 1e-9})
+        estimator = MultiEstimator(net, regression_spec(metrics), trainer, world=world)
         saving = CheckpointHandler(tmp_path, Every(3, "batch"), seed=1)
         history = estimator.fit(data, epochs=2, event_handlers=[saving, *handlers], **fit)
         return {name.partition("_")[2]: history[name] for name in history}
@@ -164,14 +181,11 @@ def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, s
 
 
 def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):
-    def accumulating(world, stop=None, resume=None):
-        return train(world, tmp_path, stop, resume, accumulate=3)
-
-    run_ranks(2, lambda world: accumulating(world, stop=7))
+    run_ranks(2, lambda world: train(world, tmp_path, stop=7, accumulate=3))
     expected = "gradients of 2 processes wait for an update, and cannot be divided among 1; resume with 2"
     with pytest.raises(ValueError, match=expected):
-        accumulating(ALONE, resume=tmp_path)
-    resumed = run_ranks(2, lambda world: accumulating(world, resume=tmp_path))
+        train(ALONE, tmp_path, resume=tmp_path, accumulate=3)
+    resumed = run_ranks(2, lambda world: train(world, tmp_path, resume=tmp_path, accumulate=3))
     assert [result["step"] for result in resumed] == [10, 10]
 
 
@@ -194,3 +208,47 @@ def test_all_ranks_go_on_if_the_first_cannot_write(tmp_path, whole, monkeypatch)
     monkeypatch.setattr("multifit.checkpoints.CheckpointStore.write", full)
     ended = run_ranks(2, lambda world: train(world, tmp_path))
     assert all(same(one, other) for one, other in zip(whole, ended))
+
+
+# ---- the folder of a run -----------------------------------------------------------------------------------
+
+WRITTEN = [
+    "checkpoints", "curves.png", "final.params", "history.json", "log.txt", "plan.json", "plan.txt",
+    "settings.json", "tensorboard",
+]  # fmt: skip
+
+
+def test_the_first_rank_writes_and_all_load(tmp_path, monkeypatch):
+    monkeypatch.setattr("multifit.estimator.run_folder.curves", lambda history: Figure(figsize=(0.1, 0.1)))
+    folder = tmp_path / "run"
+
+    def run(world):
+        made, other = make(world), make(world)
+        saving = CheckpointHandler(folder, every=1, monitor="train_loss")
+        made.fit(loader(16), epochs=2, event_handlers=[saving], output=folder)
+        files = [other.load(folder, *which) for which in ((), ("best",), ())]
+        return made.best_checkpoint, files, values_of(made), values_of(other)
+
+    ranks = run_ranks(2, run)
+    assert sorted(os.listdir(folder)) == WRITTEN
+    best = ranks[0][0]
+    for found, files, trained, loaded in ranks:
+        assert found == best and best.name.startswith("epoch-0001")
+        assert files == [folder / "final.params", best / "net.params", folder / "final.params"]
+        np.testing.assert_equal(loaded, trained)
+
+
+def test_all_ranks_are_refused(tmp_path):
+    (tmp_path / "notes.txt").touch()
+
+    def run(world):
+        made = make(world)
+        with pytest.raises(ValueError, match="is not empty: give another folder"):
+            made.fit(loader(16), epochs=1, output=tmp_path)
+        with pytest.raises(SpecError, match=r"limits.seed: 0 on rank 0, 1 on rank 1"):
+            made.fit(loader(16), epochs=1, seed=world.rank, output=tmp_path / "run")
+        with pytest.raises(ValueError, match="output= writes in one process"):
+            made.predict(loader(16), output=tmp_path / "outputs")
+        return made.state.step
+
+    assert run_ranks(2, run) == [0, 0] and os.listdir(tmp_path) == ["notes.txt"]

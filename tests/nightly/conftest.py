@@ -1,13 +1,9 @@
-"""What runs nightly runs from the top of the repository; each test restores the logger."""
+"""Each test restores the logger."""
 
 import logging
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """A run with a loader for each task resumes bit for bit, also in the middle of an epoch.
 
-Here are loaders that together have all that must be restored; nightly/test_sampling_resume.py resumes more.
+Here are loaders that together have all that must be restored; nightly/test_kill.py resumes more.
 """
 
 from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ class Detector(Subject):
     def net(self) -> Any:
         """Return the net of the task; computing its anchors has determined its shapes."""
         mx.random.seed(0)
-        net = self._task.net(self.contexts)
+        net = self._task.net([mx.cpu()])
         net.hybridize(**STATIC)
         return net
 
@@ -41,14 +41,14 @@ class Detector(Subject):
     def batches(self) -> list[tuple[Any, ...]]:
         """Return batches of images (N, 3, size, size) with their targets."""
         np.random.seed(0)  # all processes that are compared train on the same batches
-        train, _ = self._task.data(self._task.net(self.contexts))
+        train, _ = self._task.data(self._task.net([mx.cpu()]))
         return [tuple(batch) for batch in train]
 
     def spec(self, net: Any) -> TaskSpec:
         """Return the task's spec."""
         return self._task.spec(net)
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+    def hand_written(self) -> Epoch:
         """Return an epoch as in gluoncv's ``train_ssd.py``."""
         net, mbox_loss = self.net(), SSDMultiBoxLoss()
         trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
@@ -57,18 +57,14 @@ class Detector(Subject):
         def epoch(batches: Any) -> list[float]:
             ce_metric.reset()
             smooth_l1_metric.reset()
-            for batch in batches:
-                images, cls_targets, box_targets = (
-                    gluon.utils.split_and_load(slot, self.contexts) for slot in batch
-                )
+            for image, cls_targets, box_targets in batches:
                 with autograd.record():
-                    cls_preds, box_preds, _ = map(list, zip(*map(net, images)))
+                    cls_preds, box_preds, _ = net(image)
                     sums, cls_losses, box_losses = mbox_loss(cls_preds, box_preds, cls_targets, box_targets)
                 autograd.backward(sums)
-                trainer.step(1)  # the loss is normalised over all devices already
-                size = batch[0].shape[0]
-                ce_metric.update(0, [loss * size for loss in cls_losses])
-                smooth_l1_metric.update(0, [loss * size for loss in box_losses])
+                trainer.step(1)  # the loss is normalised already
+                ce_metric.update(0, [loss * len(image) for loss in cls_losses])
+                smooth_l1_metric.update(0, [loss * len(image) for loss in box_losses])
             return [ce_metric.get()[1], smooth_l1_metric.get()[1]]
 
         return epoch

@@ -7,66 +7,36 @@ from mxnet import autograd, gluon
 
 from .subject import STATIC, Epoch
 
-__all__ = ["FusedEach", "FusedStacked", "FusedTwo", "fused"]
+__all__ = ["fused"]
 
 
-class FusedTwo(gluon.HybridBlock):
-    """Digit and parity: returns the objective, and the sums for four figures."""
+class Fused(gluon.HybridBlock):
+    """The net, and the loss and the number of correct answers of each head: binary, or of classes."""
 
-    def __init__(self, net: Any) -> None:
+    def __init__(self, net: Any, binary: list[bool]) -> None:
         super().__init__()
-        self.net = net
+        self.net, self._binary = net, binary
 
-    def hybrid_forward(self, F: Any, image: Any, kind: Any, odd: Any) -> Any:
-        """Return the objective (1,), and the batch's sums of losses and correct answers (4,)."""
-        digit, parity = self.net(image)
-        kind = F.cast(kind, "float32")
-        cross = -F.pick(F.log_softmax(digit), kind).sum()
-        binary = (F.relu(parity) - parity * odd + F.Activation(-F.abs(parity), act_type="softrelu")).sum()
-        right = (F.argmax(digit, axis=1) == kind).sum(), ((parity > 0) == odd).sum()
-        return cross + binary, F.BlockGrad(F.concat(cross, binary, *right, dim=0))
-
-
-class FusedEach(gluon.HybridBlock):
-    """Heads of ten classes, one after the other, in a loop."""
-
-    def __init__(self, net: Any) -> None:
-        super().__init__()
-        self.net = net
-
-    def hybrid_forward(self, F: Any, image: Any, *kinds: Any) -> Any:
+    def hybrid_forward(self, F: Any, image: Any, *labels: Any) -> Any:
         """Return the objective (1,), and the batch's sums of losses and correct answers (2 K,)."""
         outputs = self.net(image)
-        outputs = outputs if len(kinds) > 1 else [outputs]
-        crosses, rights = [], []
-        for output, kind in zip(outputs, kinds):
-            kind = F.cast(kind, "float32")
-            crosses.append(-F.pick(F.log_softmax(output), kind).sum())
-            rights.append((F.argmax(output, axis=1) == kind).sum())
-        return F.add_n(*crosses), F.BlockGrad(F.concat(*crosses, *rights, dim=0))
+        losses, rights = [], []
+        for binary, output, label in zip(self._binary, outputs if len(labels) > 1 else [outputs], labels):
+            label = F.cast(label, "float32")
+            if binary:
+                overflow = F.Activation(-F.abs(output), act_type="softrelu")
+                losses.append((F.relu(output) - output * label + overflow).sum())
+                rights.append(((output > 0) == label).sum())
+            else:
+                losses.append(-F.pick(F.log_softmax(output), label).sum())
+                rights.append((F.argmax(output, axis=1) == label).sum())
+        return F.add_n(*losses), F.BlockGrad(F.concat(*losses, *rights, dim=0))
 
 
-class FusedStacked(gluon.HybridBlock):
-    """Heads of ten classes whose losses and figures are computed on the stacked outputs."""
-
-    def __init__(self, net: Any) -> None:
-        super().__init__()
-        self.net = net
-
-    def hybrid_forward(self, F: Any, image: Any, *kinds: Any) -> Any:
-        """Return the objective (1,), and the batch's sums of losses and correct answers (2 K,)."""
-        outputs = self.net(image)
-        stacked = F.stack(*(outputs if len(kinds) > 1 else [outputs]))
-        kind = F.cast(F.stack(*kinds), "float32")
-        cross = -F.pick(F.log_softmax(stacked), kind).sum(axis=1)
-        right = (F.argmax(stacked, axis=2) == kind).sum(axis=1)
-        return cross.sum(), F.BlockGrad(F.concat(cross, right, dim=0))
-
-
-def fused(subject: Any, block: Any) -> Epoch:
+def fused(subject: Any) -> Epoch:
     """Return an epoch that runs one graph per batch; its sums stay on the device until the epoch ends."""
     net = subject.net()
-    step = block(net)
+    step = Fused(net, subject.binary)
     step.hybridize(**STATIC)
     trainer = gluon.Trainer(net.collect_params(), *subject.optimizer)
 

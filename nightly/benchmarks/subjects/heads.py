@@ -12,9 +12,8 @@ from multifit import LossSpec, MetricSpec, TaskSpec
 from multifit.metrics import BinaryAccuracy
 
 from .data import digit_batches_for
-from .figures import Figures
-from .fused import FusedEach, FusedStacked, FusedTwo, fused
-from .subject import STATIC, Epoch, Subject
+from .fused import fused
+from .subject import Epoch, Subject
 
 __all__ = ["HEADS", "Heads", "HeadsNet"]
 
@@ -82,16 +81,15 @@ class Heads(Subject):
         binary, classes = gluon.loss.SigmoidBinaryCrossEntropyLoss, gluon.loss.SoftmaxCrossEntropyLoss
         return [(binary if each else classes)() for each in self.binary]
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+    def hand_written(self) -> Epoch:
         """Return an epoch of the usual loop: one backward, one step, two figures of each head updated."""
-        net, losses, figures = self.net(), self.losses(), Figures(self.binary)
-        if hybridized_loss:
-            for loss in losses:
-                loss.hybridize(**STATIC)
+        net, losses = self.net(), self.losses()
+        means, accuracies = ([kind() for _ in losses] for kind in (mx.metric.Loss, mx.metric.Accuracy))
         trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
 
         def epoch(batches: Any) -> list[float]:
-            figures.reset()
+            for figure in means + accuracies:
+                figure.reset()
             for image, *labels in batches:
                 with autograd.record():
                     outputs = net(image)
@@ -99,21 +97,18 @@ class Heads(Subject):
                     values = [loss(*pair) for loss, *pair in zip(losses, outputs, labels)]
                 autograd.backward(values)
                 trainer.step(image.shape[0])
-                figures.update(labels, outputs, values)
-            return figures.get()
+                for mean, accuracy, binary, label, output, value in zip(
+                    means, accuracies, self.binary, labels, outputs, values
+                ):
+                    mean.update(0, value)
+                    accuracy.update(label, output > 0 if binary else output)
+            return [figure.get()[1] for figure in means + accuracies]
 
         return epoch
 
     def others(self) -> dict[str, Epoch]:
-        """Return the usual loop, one with a hybridized loss, and the fastest that can be written by hand."""
-        epochs = {
-            "hand-written": self.hand_written(),
-            "hand-written, loss hybridized": self.hand_written(hybridized_loss=True),
-            "fused by hand": fused(self, FusedTwo if self.count == 2 else FusedEach),
-        }
-        if self.count > 2:
-            epochs["fused by hand, heads stacked"] = fused(self, FusedStacked)
-        return epochs
+        """Return the usual loop, and the fastest that can be written by hand."""
+        return {**super().others(), "fused by hand": fused(self)}
 
 
 HEADS = (Heads(1), Heads(2), Heads(2, ADAM), Heads(4), Heads(16, rounds=40), Heads(64, rounds=15))

@@ -13,8 +13,7 @@ from mxnet.gluon import nn
 from multifit import LossSpec, MetricSpec, TaskSpec
 
 from .data import digit_batches, shape_batches
-from .gluon_estimator import gluon_epoch
-from .subject import STATIC, Epoch, Subject, task
+from .subject import Epoch, Subject, task
 
 __all__ = ["PIXELS", "SINGLES", "Single", "fcn"]
 
@@ -29,7 +28,6 @@ class Single(Subject):
     loss: Callable[[], Any] = gluon.loss.SoftmaxCrossEntropyLoss
     metric: Callable[[], Any] = mx.metric.Accuracy
     predicts: str = "classes"
-    devices: int = 1
     rounds: int = 15
 
     def spec(self, net: Any) -> TaskSpec:
@@ -41,11 +39,9 @@ class Single(Subject):
             metrics={"metric": MetricSpec(self.metric(), "output", "label")},
         )
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+    def hand_written(self) -> Epoch:
         """Return an epoch of the usual loop: forward, backward, step, both figures updated each batch."""
         net, loss_fn = self.net(), self.loss()
-        if hybridized_loss:
-            loss_fn.hybridize(**STATIC)
         trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
         metric, mean_loss = self.metric(), mx.metric.Loss()
 
@@ -53,26 +49,16 @@ class Single(Subject):
             metric.reset()
             mean_loss.reset()
             for data, label in batches:
-                images = gluon.utils.split_and_load(data, self.contexts)
-                labels = gluon.utils.split_and_load(label, self.contexts)
                 with autograd.record():
-                    outputs = [net(image) for image in images]
-                    losses = [loss_fn(*pair) for pair in zip(outputs, labels)]
-                autograd.backward(losses)
+                    output = net(data)
+                    loss = loss_fn(output, label)
+                loss.backward()
                 trainer.step(data.shape[0])
-                metric.update(labels, outputs)
-                mean_loss.update(0, losses)
+                metric.update([label], [output])
+                mean_loss.update(0, [loss])
             return [mean_loss.get()[1], *np.ravel(metric.get()[1]).tolist()]
 
         return epoch
-
-    def others(self) -> dict[str, Epoch]:
-        """Return the usual loop, one with a hybridized loss, and Gluon's Estimator."""
-        return {
-            "hand-written": self.hand_written(),
-            "hand-written, loss hybridized": self.hand_written(hybridized_loss=True),
-            "Gluon": gluon_epoch(self),
-        }
 
 
 def fcn() -> Any:
@@ -94,6 +80,4 @@ SINGLES = (
     Single("LeNet", _from_tasks("lenet"), lambda: digit_batches(28)),
     Single("ResNet18 thumbnail", _from_tasks("resnet18"), lambda: digit_batches(32, 5)),
     Single("tiny FCN, mean IoU", fcn, shape_batches, *PIXELS),
-    Single("tiny FCN, mean IoU, 2 devices", fcn, shape_batches, *PIXELS, devices=2),
-    Single("U-Net of tasks/segmentation.py", lambda: task("segmentation").TinyFCN(4), shape_batches, *PIXELS),
 )

@@ -29,8 +29,6 @@ class Subject:
         Its name in tables.
     predicts : {"classes", "pixels", "boxes", "sentences"}
         What the net predicts; losses and metrics are made for it.
-    devices : int
-        The number of CPU contexts.
     rounds : int
         The number of epochs of each contender that make a steady median: more if epochs are short.
     optimizer : (str, dict)
@@ -39,14 +37,8 @@ class Subject:
 
     name: str
     predicts: str = "classes"
-    devices: int = 1
     rounds: int = 15
     optimizer: tuple[str, Mapping[str, float]] = ("sgd", {"learning_rate": 0.01, "momentum": 0.9})
-
-    @property
-    def contexts(self) -> list[Any]:
-        """The devices."""
-        return [mx.cpu(i) for i in range(self.devices)]
 
     def make(self) -> Any:
         """Return a new net, not initialised."""
@@ -64,7 +56,7 @@ class Subject:
         """Return multifit's spec."""
         raise NotImplementedError
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+    def hand_written(self) -> Epoch:
         """Return an epoch of the loop that people write for this net."""
         raise NotImplementedError
 
@@ -80,7 +72,7 @@ class Subject:
         """Return a new hybridized net, initialised, with the same parameters each time."""
         mx.random.seed(0)
         net = self.make()
-        net.initialize(mx.init.Xavier(), ctx=self.contexts)
+        net.initialize(mx.init.Xavier())
         with autograd.train_mode():
             net(*self._inputs())
         mx.nd.waitall()  # a weight that is read while an operator uses it may be transposed
@@ -91,8 +83,7 @@ class Subject:
         """Return multifit's estimator, which logs nothing; with a new net unless one is given."""
         net = self.net() if net is None else net
         logging.getLogger("multifit").setLevel(logging.ERROR)
-        options = {"context": self.contexts, **options}
-        return MultiEstimator(net, self.spec(net), trainers=self.trainers(net), **options)
+        return MultiEstimator(net, self.spec(net), self.trainers(net), **{"context": mx.cpu(), **options})
 
     def _inputs(self) -> list[Any]:
         return [self.batches()[0][0]]

@@ -79,7 +79,7 @@ class Translator(Subject):
             )
         }
 
-    def hand_written(self, hybridized_loss: bool = True) -> Epoch:
+    def hand_written(self) -> Epoch:
         """Return an epoch as in gluonnlp's scripts, which hybridize their loss, with two trainers."""
         net, masked_loss, figure = self.net(), MaskedSoftmaxCELoss(), mx.metric.Loss()
         masked_loss.hybridize(static_alloc=True)

@@ -1,4 +1,4 @@
-"""Nets that are random graphs of operators learn what they learn in a hand-written loop, however they train.
+"""Nets that are random graphs, and a large one of gluoncv, learn what they learn in a hand-written loop.
 
 MXNet plans a graph's memory in several ways, and some gradients are wrong in some of them; see
 multifit/gluon/graph/repair.py. ``--fuzz-seed 7`` repeats a search.
@@ -13,11 +13,13 @@ from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import Sum
 from multifit.utils.seeding import seed_everything
 from tests.common.compare import assert_same_parameters
-from tests.common.hand_loop import SILENT, train_by_hand, trainer_of
+from tests.common.hand_loop import SILENT, assert_trains_as_by_hand, train_by_hand, trainer_of
 from tests.common.random_graphs import SHAPE, Graph, random_graph
 from tests.common.specs import L2
 
 import mxnet as mx  # isort: skip
+from gluoncv.loss import ICNetLoss  # isort: skip
+from gluoncv.model_zoo.icnet import ICNet  # isort: skip
 from mxnet import gluon  # isort: skip
 
 NETS = 40  # of each test
@@ -110,3 +112,30 @@ def test_random_nets(
         assert_same_parameters(net, by_hand, rtol=1e-3, atol=1e-4)
     if engine == "torch, captured":
         assert replays.count
+
+
+def test_icnet() -> None:
+    """ICNet has three resolutions (Zhao et al., 2018); its loss ignores the gradients that it receives."""
+    random, side, classes = np.random.RandomState(0), 64, 3
+    loss = ICNetLoss(crop_size=side)
+    outputs = ["whole", "quarter", "eighth", "sixteenth"]
+    losses = {"map": LossSpec(loss, outputs, "map")}
+    spec = TaskSpec(inputs=["image"], outputs=outputs, labels=["map"], losses=losses)
+    batches = [
+        (random.randn(2, 3, side, side).astype("float32"), random.randint(-1, classes, (2, side, side)) * 1.0)
+        for _ in range(3)
+    ]
+
+    def make() -> Any:
+        net = ICNet(classes, "resnet50", pretrained_base=False, crop_size=side)
+        return net.apply(_without_dropout)
+
+    def objective(net: Any, image: Any, labels: Any) -> Any:
+        return loss(*net(image), labels)
+
+    assert_trains_as_by_hand(make, spec, batches, objective, None, True, "sgd", {"learning_rate": 1e-4})
+
+
+def _without_dropout(block: Any) -> None:
+    if isinstance(block, gluon.nn.Dropout):
+        block._rate = 0
