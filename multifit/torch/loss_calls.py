@@ -53,12 +53,18 @@ def call_loss(term: Term, arrays: Mapping[Ref, Any], samples: int | None = None)
             note_arguments(error, term.where, zip(map(str, term.args), arguments))
             raise
         parts = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        reduction = getattr(function, "reduction", None)
-        if called is not function and reduction == "mean" and term.spec.normalize_by is None:
+        if divides_values(term):
             parts = [part * ((samples or len(part)) / max(part.numel(), 1)) for part in parts]
     if (masks or term.weights is not None) and all(isinstance(part, Tensor) for part in parts):
         return _changed(term, arrays, parts, masks)
     return parts
+
+
+def divides_values(term: Term) -> bool:
+    """Whether the values of a loss, which is a mean, are divided by the number of values of a sample."""
+    loss: Any = term.spec.fn
+    is_mean = getattr(loss, "reduction", None) == "mean" and by_value(loss) is not loss
+    return is_mean and needs_values(term) and term.spec.normalize_by is None
 
 
 def missing_as(term: Term) -> float | None:

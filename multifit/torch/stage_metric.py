@@ -23,6 +23,7 @@ from ..spec.parsing import label_of
 from ..spec.terms import MetricTerm, named_parts
 from ..utils.errors import SpecError, raise_problems
 from .labels import class_indices
+from .loss_calls import divides_values
 from .metrics import COVERAGE, StockMetric, Sums, named_metric
 from .torchmetrics import TorchMetric
 from .user_code import user_code
@@ -176,7 +177,10 @@ class StageMetric(MetricFigures):
         named: dict[str, Tensor] = {}
         for term in result.spec.terms if self.term.losses else ():
             if term.key in result.parts:
-                named.update(named_parts(term, result.parts[term.key]))
+                parts = result.parts[term.key]
+                if divides_values(term):
+                    parts = [each * (each.numel() / max(result.batch.samples, 1)) for each in parts]
+                named.update(named_parts(term, parts))
         found = [named[name] for name in self.term.losses]
         return [each if each.dim() else each.expand(result.batch.samples) for each in found]
 

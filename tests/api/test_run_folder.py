@@ -79,6 +79,8 @@ def test_a_run_from_python_is_a_run(batches: Any, tmp_path: Path, monkeypatch: A
     assert both.read_text().count("<html") == 1
     with pytest.raises(ValueError, match="is not the folder of a run"):
         multifit.write_report(tmp_path)
+    with pytest.raises(ValueError, match="runs is empty; give the folder of a run"):
+        multifit.write_report([])
 
 
 def test_handlers_that_are_given_replace_those_that_write(batches: Any, tmp_path: Path) -> None:

@@ -196,6 +196,12 @@ LOSSES: dict[str, tuple[LossSpec, str, Tensor, Tensor]] = {
     "a number": (LossSpec(nn.MSELoss(), "o", "y"), "l", Y, (X - Y).square()),  # that of each sample
     "a part": (TWO_PARTS, "l.b", Y, X[:, 0]),
     "missing values": (LossSpec(VALUES, "o", "y"), "l", WITH_A_PART, ERRORS[~WITH_A_PART.isnan()]),
+    "missing values of a mean": (
+        LossSpec(nn.L1Loss(), "o", "y"),
+        "l",
+        WITH_A_PART,
+        ERRORS[~WITH_A_PART.isnan()],
+    ),
     "missing samples": (LossSpec(row_sum, "o", "y"), "l", MISSING, ERRORS.sum(1)[~MISSING[:, 0].isnan()]),
 }
 
@@ -343,6 +349,7 @@ MISTAKES: dict[str, tuple[Any, Tensor, Tensor, str]] = {
     "MXNet": (OF_MXNET, X, Y, "Accuracy takes MXNet's arrays; for a Py"),
     "sizes": ("mae", X, Y[:, :2], r"it compares value by value: labels \(23, 2\) .*, which differ"),
     "classes": ("accuracy", SCORES, Y, r"it takes a class for each label, and its scores along axis 1"),
+    "one class": ("accuracy", SCORES[:, :1], CLASSES, "there is one score for each label, so that class 0"),
     "too few": ("top_7", SCORES, CLASSES, "there are no 7 classes"),
     "mixed": ("f1", SCORES, CLASSES, r"\d+ labels are neither 0 nor 1, and it is for two classes"),
     "mcc": ("mcc", SCORES, CLASSES, "neither 0 nor 1"),
