@@ -42,15 +42,17 @@ NATIVE: dict[str, Callable[[Any], Any]] = {
 def converted_metrics(spec: TaskSpec, problems: list[Problem]) -> tuple[MetricTerm, ...]:
     """Return a spec's metrics as they are declared for a module; problems are added to the list."""
     terms: list[MetricTerm] = []
+    used: set[int] = set()
     for term in spec.metric_terms:
         try:
-            terms += _converted(term)
+            terms += _converted(term, used)
         except SpecError as error:
             problems += error.problems
     return tuple(terms)
 
 
-def _converted(term: MetricTerm) -> Iterator[MetricTerm]:
+def _converted(term: MetricTerm, used: set[int]) -> Iterator[MetricTerm]:
+    """Yield the metrics of a term; one of the user's own that was `used` before is copied."""
     metric: Any = term.spec.metric
     if isinstance(metric, str) and not metric.startswith("sklearn."):
         metric = _named(term, metric)
@@ -68,6 +70,8 @@ def _converted(term: MetricTerm) -> Iterator[MetricTerm]:
         elif counts_whole_pass(part):
             spec = replace(spec, metric=_WholePass(term.where, part), transform=_transform(term))
         else:
+            part = host.copy_metric(part) if id(part) in used else part
+            used.add(id(part))
             spec = replace(spec, metric=HostMetric(term, part), transform=None)
         yield replace(named, spec=spec)
 

@@ -1,11 +1,12 @@
 """Metrics of MXNet on torch, beyond those of `tests.common.whole_pass`: names, options, the user's own."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import MetricSpec, MultiEstimator, TaskSpec
+from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.metrics import BinaryAccuracy
 
@@ -128,3 +129,31 @@ def test_transforms_are_traced_or_run_with_mxnet(given: Any, transform: Any) -> 
 def test_a_name_that_mxnet_lacks() -> None:
     of_gluoncv = figures(SegmentationMetric(3), PIXELS, MAPS)
     assert figures("mean_iou", PIXELS, MAPS)["m"] == pytest.approx(of_gluoncv["m.mIoU"], rel=1e-5)
+
+
+class Saved(Largest):
+    """One that can be saved."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return vars(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
+def test_a_metric_of_the_users_own_is_used_twice_and_resumed(tmp_path: Path) -> None:
+    data = [(NUMBERS[:1], TRUTH[:1])] * 3
+
+    def fit(resume: Path | None = None) -> dict[str, list[float]]:
+        own, net = Saved(), mx.gluon.nn.Dense(NUMBERS.shape[1])
+        metrics = {"m": MetricSpec(own, "y", "y"), "k": MetricSpec(own, "y", "y")}
+        loss = {"l": LossSpec(mx.gluon.loss.L2Loss(), "y", "y")}
+        spec = TaskSpec(inputs=["x"], outputs=["y"], labels=["y"], metrics=metrics, losses=loss)
+        saving = CheckpointHandler(tmp_path / "saved", Every(2, "batch"), seed=1)
+        estimator = MultiEstimator(net, spec, engine="torch")
+        return dict(estimator.fit(data, epochs=1, event_handlers=[saving], resume=resume))
+
+    through = fit()
+    assert through["train_m.updates"] == through["train_k.updates"] == [3]
+    half = min((tmp_path / "saved").iterdir())
+    assert fit(half)["train_m.updates"] == [3]
