@@ -12,8 +12,8 @@ class _OneLineRepr:
     """Shows a dataclass in one line, without the fields that have their default."""
 
     def __repr__(self) -> str:
-        values = ((field, getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
-        shown = (f"{field.name}={_short(value)}" for field, value in values if value is not field.default)
+        given = {field: _short(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        shown = (f"{field.name}={text}" for field, text in given.items() if text != _short(field.default))
         return f"{type(self).__name__}({', '.join(shown)})"
 
 

@@ -107,6 +107,8 @@ TEXT = "TaskSpec(image -> digit, parity; losses digit, parity; metrics acc)"
         (TaskSpec(outputs=[["a", "b"], ...]), "TaskSpec(data -> (a, b), ...)"),
         (LossSpec(), "LossSpec()"),
         (LossSpec(loss, weight=0.5), "LossSpec(fn=loss, weight=0.5)"),
+        (copy.deepcopy(LossSpec(loss, weight=1.0)), "LossSpec(fn=loss)"),
+        (pickle.loads(pickle.dumps(MetricSpec("f1"))), "MetricSpec(metric='f1')"),
         (LossSpec(loss, "a", ["b"]), "LossSpec(fn=loss, outputs='a', labels=['b'])"),
         (MetricSpec(Accuracy(), mode="max"), "MetricSpec(metric=Accuracy(…), mode='max')"),
         (LabelSpec("digit", classes=10), "LabelSpec(name='digit', classes=10)"),
