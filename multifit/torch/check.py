@@ -34,6 +34,7 @@ from .doubts import doubtful_values
 from .inspection import check_call, check_metric, inspect_term
 from .labels import LabelRule, partly_missing
 from .loss_calls import call_loss
+from .metrics import Sums
 from .session import Session
 from .step import Stage, StepResult
 
@@ -317,6 +318,13 @@ def _inspect_labels(
     return problems
 
 
+def _totals(sums: Sums) -> Any:
+    """Return a batch's sums and number as one vector, as those of a pass are."""
+    values, count = sums
+    vectors = [torch.as_tensor(each).double().cpu().reshape(-1) for each in (*values, count)]
+    return torch.cat(vectors).numpy()
+
+
 def _inspect_metrics(stage: Stage, outputs: dict[str, Tensor], batch: Batch) -> list[Problem]:
     """Check the metrics' arguments, and measure those that take no losses, on copies of the outputs."""
     problems = [problem for metric in stage.figures.metrics for problem in check_metric(metric)]
@@ -324,7 +332,9 @@ def _inspect_metrics(stage: Stage, outputs: dict[str, Tensor], batch: Batch) -> 
     for metric in stage.figures.metrics if not problems else ():
         if not metric.term.losses:
             try:
-                metric.add(result, 1)
+                if sums := metric.add(result, 1):
+                    totals = {name: _totals(each) for name, each in zip(metric.sum_names, sums)}
+                    metric.compute(totals, complete=False)
             except SpecError as error:
                 problems += error.problems
     stage.figures.reset()

@@ -417,6 +417,14 @@ def test_what_the_users_code_raises(setup: Setup, change: Any, texts: tuple) -> 
     change(setup).refused(Lost, *texts)
 
 
+@pytest.mark.parametrize("where", ["data", "val_data"])
+@pytest.mark.parametrize("name", ["f1", "mcc"])
+def test_a_metric_of_two_classes_and_a_label_of_a_third(setup: Setup, where: str, name: str) -> None:
+    two = digits(np.arange(8) % 2)
+    faulty = setup.but(**{"data": two, where: changed(2)}).with_metric(name, **BOTH)
+    faulty.refused(SpecError, "labels are neither 0 nor 1, and it is for two classes")
+
+
 def test_other_problems_are_reported_before_it(setup: Setup) -> None:
     faulty = setup.but(forward=fails).with_trainers({"body": TrainerSpec("body.*")})
     faulty.refused(TrainerError, "no trainer updates")
