@@ -50,7 +50,9 @@ def is_kind(loss: Any, kinds: Sequence[Any]) -> bool:
 def class_axis(loss: Any, output: Tensor, label: Tensor) -> int | None:
     """Return the axis of the classes if a loss takes these labels for class indices, else None."""
     axis, _ = class_indices(loss)
-    if axis is None or label.shape == output.shape or output.dim() == 0:
+    if axis is None or output.dim() == 0:
+        return None
+    if label.shape == output.shape and not getattr(loss, "indices_only", False):
         return None
     return axis + output.dim() if axis < 0 else min(axis, output.dim() - 1)
 

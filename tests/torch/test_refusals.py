@@ -157,6 +157,16 @@ def test_labels_that_are_no_class_are_counted(engine: str) -> None:
         estimator_of(engine=engine).fit(changed("digit", [25, 26, 35], 7), epochs=1, event_handlers=[])
 
 
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+def test_one_hot_labels_are_no_class_indices(engine: str) -> None:
+    one_hot = np.eye(int(ARRAYS["digit"].max()) + 1, dtype="float32")[ARRAYS["digit"].astype(int)]
+    estimator = estimator_of(engine=engine)
+    before = estimator.values()
+    with pytest.raises(SpecError, match='label "digit" .* do not fit; .* need one class index each'):
+        estimator.fit(in_batches({**ARRAYS, "digit": one_hot}.values()), epochs=1, event_handlers=[])
+    np.testing.assert_equal(estimator.values(), before)
+
+
 @pytest.mark.parametrize(
     ("place", "message"), [(1, "in sample 1 "), (35, r"NaN or infinity in 1 row, in \w+;")]
 )

@@ -27,6 +27,7 @@ class BridgedLoss(GluonModule):
     missing ones, if the loss leaves single ones out by itself. Raises SpecError if it cannot be traced.
     """
 
+    indices_only = True  # with a `class_axis`, labels of the output's shape are no probabilities
     way_out = "use F's operators on what it gets, as in a HybridBlock, and no shapes or numbers"
 
     def __init__(self, term: Term, tensors: dict[Any, Any], initialise: Callable[[], object]) -> None:

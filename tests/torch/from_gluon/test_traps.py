@@ -1,6 +1,7 @@
 """Operators beyond the table: what differs from MXNet, random numbers, modes, types, other sizes."""
 
 import itertools
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from multifit.gluon.compat import mx
 from multifit.torch.from_gluon.operators.detection import roi_align
+from multifit.torch.from_gluon.operators.indexing import pick
 from multifit.torch.from_gluon.operators.layers import bilinear_resize, fully_connected, scaled
 from multifit.torch.from_gluon.translate import translate
 from tests.torch.from_gluon.agreement import in_mxnet, in_torch, normal
@@ -152,6 +154,14 @@ def test_a_program_takes_any_number_of_regions() -> None:
     open_axes = dict.fromkeys("xy", {0: torch.export.Dim.AUTO})
     made = torch.export.export(module, (maps[:2], rois[:2]), dynamic_shapes=open_axes, strict=False)
     assert torch.equal(made.module()(maps, rois)[0], module(maps, rois)[0])
+
+
+@pytest.mark.parametrize("shape", [(4,), (5, 3), (5, 2)])
+def test_pick_takes_an_index_for_each_row(shape: tuple[int, ...]) -> None:
+    with pytest.raises(mx.MXNetError):
+        mx.nd.pick(mx.nd.ones((5, 3)), mx.nd.zeros(shape)).wait_to_read()
+    with pytest.raises(ValueError, match=rf"one index for each row along axis -1, .*{re.escape(str(shape))}"):
+        pick(torch.ones(5, 3), torch.zeros(shape))
 
 
 def test_what_mxnet_does_not_compute() -> None:

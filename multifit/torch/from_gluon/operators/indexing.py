@@ -22,9 +22,13 @@ def clipped(index: Tensor, size: int) -> Tensor:
 
 
 def pick(x: Tensor, index: Tensor, *, axis: int = -1, keepdims: bool = False, mode: Mode = "clip") -> Tensor:
-    """Return one element along an axis for each index."""
-    index = clipped(index, x.shape[axis])
-    picked = x.gather(axis, index if index.ndim == x.ndim else index.unsqueeze(axis))
+    """Return one element along an axis for each index; raises ValueError if their shapes do not fit."""
+    places = clipped(index, x.shape[axis])
+    places = places if places.ndim == x.ndim else places.unsqueeze(axis)
+    if places.shape != x.narrow(axis, 0, 1).shape:  # gather would leave out what has no index
+        found = f"{tuple(index.shape)} for {tuple(x.shape)}"
+        raise ValueError(f"pick takes one index for each row along axis {axis}, not indices {found}")
+    picked = x.gather(axis, places)
     return picked if keepdims or x.ndim == 1 else picked.squeeze(axis)
 
 
