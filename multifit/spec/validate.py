@@ -138,7 +138,7 @@ def _loss(term: Term) -> Iterator[str]:
     if isinstance(loss.fn, type):
         yield f"{where}: {loss.fn.__name__} is a class; give an instance: {loss.fn.__name__}()"
     elif loss.fn is not None and not callable(loss.fn):
-        yield f"{where}: {shown(loss.fn)} cannot be called; give a gluon loss, a Block or a function"
+        yield f"{where}: {shown(loss.fn)} cannot be called; give a loss of PyTorch or Gluon, or a function"
     if loss.fn is None and len(term.args) > 1:
         args = ", ".join(map(str, term.args))
         yield f"{where}: with fn=None one output is the loss itself, but {len(term.args)} are named: {args}"

@@ -55,7 +55,7 @@ FAULTS = [
         lambda s: s.with_loss(lambda a, b: a.sum(axis=1), **BOTH, class_weights=[1.0, 2.0]),
         'losses["digit"]: the label "digit" (8,) float32 holds 2, ', "classes are 0 … 1"),
     fault("fn cannot be called", lambda s: s.with_loss("softmax"),
-        "losses[\"digit\"]: 'softmax' cannot be called; give a gluon loss, a Block or a function"),
+        "losses[\"digit\"]: 'softmax' cannot be called; give a loss of PyTorch or Gluon, or a function"),
     fault("fn is a class", lambda s: s.with_loss(CE),
         "SoftmaxCrossEntropyLoss is a class; give an instance: SoftmaxCrossEntropyLoss()"),
     fault("no fn, two outputs", lambda s: s.with_loss(None, outputs=["digit", "amount"]),
