@@ -321,7 +321,7 @@ def _inspect_labels(
 def _totals(sums: Sums) -> Any:
     """Return a batch's sums and number as one vector, as those of a pass are."""
     values, count = sums
-    vectors = [torch.as_tensor(each).double().cpu().reshape(-1) for each in (*values, count)]
+    vectors = [torch.as_tensor(each, device="cpu").double().reshape(-1) for each in (*values, count)]
     return torch.cat(vectors).numpy()
 
 
