@@ -164,7 +164,7 @@ def test_affinity_equals_a_step_by_hand(optimizer: Any, engine: str, tmp_path: A
                 if not given or not name.startswith("body"):
                     each.grad()[:] = 0
         trainer.step(1, ignore_stale_grad=True)
-        found = np.array([float(loss.asnumpy()) for loss in losses()])
+        found = np.array([loss.asscalar() for loss in losses()])
         trainer.load_states(states)
         for name, each in parameters.items():
             each.set_data(nd.array(before[name]))
