@@ -38,7 +38,7 @@ def write_report(runs: PathLike | Sequence[PathLike], path: PathLike | None = No
     """Write an HTML page about a run or several, as ``multifit report`` does, and return its path.
 
     `runs` are folders that ``fit(output=...)`` or ``multifit train`` has written; `path` defaults to
-    ``report.html`` in the first of them. Raises ValueError if a folder is no run, or there is none.
+    ``report.html`` in the first of them. Raises ValueError if `runs` is empty, or not of runs.
     """
     listed = [runs] if isinstance(runs, (str, os.PathLike)) else runs
     folders = [Path(run) for run in listed]

@@ -30,9 +30,9 @@ class FitLoop:
     """The training loop of one fit.
 
     `engine` was just restarted with the fit's hooks. The messages of `log_once` so far go into the plan.
-    `train_data` is None if there is no fit: batches are given one by one. `val_batch` is the first batch that
-    handlers will evaluate, or the first batch of each loader, and is checked together with the first training
-    batch. None without validation data.
+    `train_data` is None outside of a fit, where batches are given one by one. `val_batch` is the first
+    validation batch, or the first one of each loader. It is checked together with the first training batch,
+    and is None if there is no validation data.
     """
 
     def __init__(

@@ -34,7 +34,6 @@ from .doubts import doubtful_values
 from .inspection import check_call, check_metric, inspect_term
 from .labels import LabelRule, partly_missing
 from .loss_calls import call_loss
-from .metrics import Sums
 from .session import Session
 from .step import Stage, StepResult
 
@@ -318,24 +317,19 @@ def _inspect_labels(
     return problems
 
 
-def _totals(sums: Sums) -> Any:
-    """Return a batch's sums and number as one vector, as those of a pass are."""
-    values, count = sums
-    vectors = [torch.as_tensor(each, device="cpu").double().reshape(-1) for each in (*values, count)]
-    return torch.cat(vectors).numpy()
-
-
 def _inspect_metrics(stage: Stage, outputs: dict[str, Tensor], batch: Batch) -> list[Problem]:
     """Check the metrics' arguments, and measure those that take no losses, on copies of the outputs."""
     problems = [problem for metric in stage.figures.metrics for problem in check_metric(metric)]
     result = StepResult(stage.spec, batch, {name: each.detach() for name, each in outputs.items()})
-    for metric in stage.figures.metrics if not problems else ():
+    figures = stage.figures
+    for metric in figures.metrics if not problems else ():
         if not metric.term.losses:
             try:
-                if sums := metric.add(result, 1):
-                    totals = {name: _totals(each) for name, each in zip(metric.sum_names, sums)}
-                    metric.compute(totals, complete=False)
+                for name, values in figures.metric_sums(metric, result, 1):
+                    figures.sums.add(tuple([(name, each.numel()) for each in values]), values)
+                if metric.is_summed:
+                    metric.compute(figures.sums.read(), complete=False)
             except SpecError as error:
                 problems += error.problems
-    stage.figures.reset()
+    figures.reset()
     return problems

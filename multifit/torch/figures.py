@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,11 +69,7 @@ class StageFigures(stage_figures.StageFigures):
         for metric in self.metrics:
             if joins and not metric.merges:
                 continue
-            for name, (values, count) in zip(metric.sum_names, metric.add(result, sums.batches)):
-                if isinstance(count, Tensor):
-                    values = [*values, count]
-                else:
-                    sums.add_number(name, count)
+            for name, values in self.metric_sums(metric, result, sums.batches):
                 tensors += values
                 layout += [(name, each.numel()) for each in values]
         if rules := self._rules_for(result):
@@ -81,6 +77,20 @@ class StageFigures(stage_figures.StageFigures):
             tensors += [rule.count(batch.slots[rule.label.name]) for rule in rules]
         if tensors:
             sums.add(tuple(layout), tensors)
+
+    def metric_sums(
+        self, metric: StageMetric, result: Any, number: int
+    ) -> Iterator[tuple[str, list[Tensor]]]:
+        """Measure batch `number` by a metric; yield the name and the tensors of each of its sums.
+
+        Counts that are known without a device are added up here.
+        """
+        for name, (values, count) in zip(metric.sum_names, metric.add(result, number)):
+            if isinstance(count, Tensor):
+                values = [*values, count]
+            else:
+                self.sums.add_number(name, count)
+            yield name, values
 
     def _loss_sums(self, key: str, result: Any) -> list[Tensor]:
         """Return the sums of a loss's parts, and its weighted sum if the weight may change."""

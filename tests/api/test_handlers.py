@@ -246,7 +246,7 @@ def test_validation_data_that_a_handler_replaces_is_told(estimator, batches, cap
 
 @pytest.mark.parametrize("event", ["train_begin", "batch_end"])
 def test_a_handler_may_evaluate(estimator: MultiEstimator, batches: Any, event: str) -> None:
-    """Before an epoch has begun, there is no row in the history for its figures."""
+    """Before the first epoch, the history has no row for its figures."""
     evaluations: list[Any] = []
 
     def evaluate(estimator: Any) -> None:

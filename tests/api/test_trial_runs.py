@@ -32,7 +32,7 @@ TRAINERS = {
 
 
 class Clock:
-    """Advances only where it is told to, by milliseconds."""
+    """A clock that moves only when a test advances it, by milliseconds."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -206,7 +206,7 @@ def no_share(values: Numbers) -> float | None:
 
 def are_logarithms(values: Numbers, axis: int) -> bool:
     """Whether values are the logarithms of probabilities along an axis."""
-    with np.errstate(over="ignore"):  # infinity is no probability either
+    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused as well
         return bool(np.allclose(np.exp(values).sum(axis), 1, atol=0.05))  # bfloat16 is not more precise
 
 
